@@ -316,9 +316,9 @@ impl Server {
         self.push(Output::Submit(entry.to_bytes().into()));
     }
 
-    fn send(&mut self, to: PublicKey, topic: Topic, bytes: Vec<u8>) {
+    fn send(&mut self, to: PublicKey, topic: Topic, bytes: impl Into<Bytes>) {
         let lane = if topic == Topic::Signing { Lane::Urgent } else { Lane::Bulk };
-        self.push(Output::Send { to, topic, lane, bytes: Bytes::from(bytes) });
+        self.push(Output::Send { to, topic, lane, bytes: bytes.into() });
     }
 
     fn job(&mut self, task: Task) {

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::change::{Change, EncodedShares};
 use super::machines::RunMachines;
 use super::output::{EpochStatus, Event, RunStatus};
-use super::start::{Start, StartError};
+use super::start::{SignedHeader, Start, StartError};
 use super::{SavedError, Server};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::Header;
@@ -90,15 +90,14 @@ impl Epoch {
 }
 
 impl Server {
-    /// Begins an epoch that follows from a start, which is this server's own if it
-    /// `may_be_unsigned`.
+    /// Begins an epoch that follows from a start, which may be the one that this server has saved.
     pub(super) fn begin_epoch(
         &mut self,
         start: Start,
-        may_be_unsigned: bool,
+        is_own: bool,
         now: Duration,
     ) -> Result<(), StartError> {
-        let verified = start.verify(&self.settings.public, may_be_unsigned)?;
+        let verified = start.verify(&self.settings.public, is_own)?;
         let range = ShareRange::new(verified.key.modulus().bits());
         let parameters = Arc::new(Parameters::new(&verified.key, range));
         self.enter(start, verified.key, parameters, Arc::new(verified.witnesses), now);
@@ -187,16 +186,33 @@ impl Server {
 
     /// The group has signed the header of the epoch.
     pub(super) fn header_signed(&mut self, signature: Vec<u8>) {
-        let Some(epoch) = &mut self.epoch else { return };
-        let Some(last) = epoch.start.chain.last_mut() else { return };
-        if !last.signature.is_empty() {
-            return;
+        let Some(epoch) = &self.epoch else { return };
+        let mut chain = epoch.start.chain.clone();
+        if let Some(last) = chain.last_mut() {
+            last.signature = signature;
         }
-        last.signature = signature;
-        let (start, number) = (epoch.start.clone(), epoch.header.epoch);
-        self.changes.push(Change::Start(start));
-        self.event(Event::HeaderSigned { epoch: number });
-        self.invite(None);
+        self.take_signatures(&chain);
+    }
+
+    /// Takes the signatures of headers that this server lacks, from a chain that is its own or goes
+    /// on where its own ends.
+    pub(super) fn take_signatures(&mut self, chain: &[SignedHeader]) {
+        let Some(epoch) = &mut self.epoch else { return };
+        let mut taken = Vec::new();
+        for (own, other) in epoch.start.chain.iter_mut().zip(chain) {
+            let is_lacked = own.signature.is_empty() && own.header == other.header;
+            if is_lacked && self.settings.public.verify(&own.header.to_bytes(), &other.signature) {
+                own.signature.clone_from(&other.signature);
+                taken.push(own.header.epoch);
+            }
+        }
+        if !taken.is_empty() {
+            self.changes.push(Change::Start(epoch.start.clone()));
+            for epoch in taken {
+                self.event(Event::HeaderSigned { epoch });
+            }
+            self.invite(None);
+        }
     }
 
     /// Has the headers signed that this server's group has to sign.

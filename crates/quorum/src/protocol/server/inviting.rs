@@ -19,11 +19,15 @@ impl Server {
     /// those of this epoch. To all, or to one with which there is a new link.
     pub(super) fn invite(&mut self, to: Option<&PublicKey>) {
         let Some(epoch) = self.epoch.as_ref() else { return };
-        if epoch.index.is_none() || !epoch.is_header_signed() {
+        if epoch.index.is_none() || !epoch.start.is_chain_signed() {
             return;
         }
-        let mut invites: Vec<(Vec<Member>, Start)> = Vec::new();
-        invites.push((epoch.header.group.members().to_vec(), epoch.start.clone()));
+        // Those of the group before follow as well, and lack the signature of this epoch's header.
+        let mut members = epoch.header.group.members().to_vec();
+        let before = epoch.start.group_before().into_iter().flat_map(Group::members);
+        let before = before.filter(|it| epoch.header.group.index_of(&it.identity).is_none());
+        members.extend(before);
+        let mut invites: Vec<(Vec<Member>, Start)> = vec![(members, epoch.start.clone())];
         if let (Some(run), Some(machines)) = (epoch.board.run(), &epoch.run)
             && let Some(signature) = machines.signature.clone()
         {
@@ -43,6 +47,11 @@ impl Server {
         }
     }
 
+    /// Whether this server has a start with all signatures.
+    pub(super) fn has_whole_start(&self) -> bool {
+        self.epoch.as_ref().is_some_and(|epoch| epoch.start.is_chain_signed())
+    }
+
     /// An invite counts if everything in it verifies. f+1 equal ones say the right height, too.
     pub(super) fn handle_invite(
         &mut self,
@@ -50,17 +59,11 @@ impl Server {
         from: &PublicKey,
         start: Start,
     ) -> Result<(), Malformed> {
-        let identity = start.identity();
-        if let Some(epoch) = &self.epoch {
-            let is_same = !epoch.is_header_signed() && identity == epoch.start.identity();
-            let last = start.chain.last().filter(|_| is_same);
-            if let Some(SignedHeader { header, signature }) = last
-                && self.settings.public.verify(&header.to_bytes(), signature)
-            {
-                self.header_signed(signature.clone());
-            }
+        if self.epoch.is_some() {
+            self.take_signatures(&start.chain);
             return Ok(());
         }
+        let identity = start.identity();
         let group = start.header().group.clone();
         if group.index_of(from).is_none() {
             return Err(Malformed("an invite of another group"));
@@ -100,19 +103,16 @@ impl Server {
         self.follow();
     }
 
-    /// Says with whom there are to be links, if that has changed.
+    /// Says with whom there are to be links, if that has changed: with the servers of this epoch, of
+    /// the one before, some of which may not have heard of its end, and of the open run.
     pub(super) fn tell_peers(&mut self) {
-        let live = self.epoch.as_ref().map(|epoch| &epoch.board);
-        let ended = self.ended.as_ref().map(|ended| &ended.board);
+        let Some(epoch) = &self.epoch else { return };
+        let new = epoch.board.run().map(Run::group);
+        let groups = [Some(&epoch.header.group), epoch.start.group_before(), new];
         let mut peers: Vec<Member> = Vec::new();
-        for board in live.into_iter().chain(ended) {
-            let new = board.run().map(Run::group);
-            for member in
-                [Some(&board.epoch().group), new].into_iter().flatten().flat_map(Group::members)
-            {
-                if member.identity != self.settings.identity.public() && !peers.contains(member) {
-                    peers.push(*member);
-                }
+        for member in groups.into_iter().flatten().flat_map(Group::members) {
+            if member.identity != self.settings.identity.public() && !peers.contains(member) {
+                peers.push(*member);
             }
         }
         if peers != self.peers {

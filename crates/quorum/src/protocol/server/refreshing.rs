@@ -162,17 +162,20 @@ impl Server {
         let nothing = Items::new();
         let items = items.unwrap_or(&nothing);
         if let (None, Some(index), Some(shares)) = (&machines.old, epoch.index, &epoch.shares) {
-            let (identity, shares) = (identity.clone(), shares.raw.clone());
-            let old = OldServer::new(index, identity, shares, delays, &epoch.board, items);
+            let begin = |items| {
+                let (identity, shares) = (identity.clone(), shares.raw.clone());
+                OldServer::new(index, identity, shares, delays, &epoch.board, items)
+            };
             // What this server has saved itself is well-formed unless its disk is damaged; then it
             // deals anew.
-            machines.old = old.ok();
+            machines.old = begin(items).or_else(|_| begin(&nothing)).ok();
         }
         if let (None, Some(index)) = (&machines.new, run.group().index_of(&identity.public())) {
-            let (identity, witnesses) = (identity.clone(), epoch.witnesses.clone());
-            let board = &epoch.board;
-            let new = NewServer::new(index, identity, witnesses, delays, board, items);
-            machines.new = new.ok();
+            let begin = |items| {
+                let (identity, witnesses) = (identity.clone(), epoch.witnesses.clone());
+                NewServer::new(index, identity, witnesses, delays, &epoch.board, items)
+            };
+            machines.new = begin(items).or_else(|_| begin(&nothing)).ok();
         }
     }
 
@@ -186,13 +189,21 @@ impl Server {
         generator: &mut Generator,
     ) -> Result<(), RandomError> {
         let Some(old) = self.epoch.take() else { return Ok(()) };
-        let Epoch { mut start, group, parameters, board, run, .. } = *old;
+        let Epoch { mut start, header: before, group, parameters, board, run, shares, .. } = *old;
         let next = board.run().and_then(|run| Some((run.next_epoch()?, run.read_new_witnesses()?)));
         let (header, witnesses) = next.expect("a final run has an epoch and its witnesses");
         let (header, witnesses) = (header.clone(), witnesses.clone());
         start.chain.push(SignedHeader { header, signature: Vec::new() });
         (start.refresh, start.height, start.witnesses) = (None, height, witnesses.to_bytes());
         self.changes.push(Change::Start(start.clone()));
+        if shares.is_some() {
+            self.changes.push(Change::End { epoch: before.epoch });
+            self.event(Event::Wiped { epoch: before.epoch });
+        }
+        // A run by which this server has not got its shares is given up now.
+        if let Some(ended) = self.ended.take() {
+            self.changes.push(Change::EraseRun { run: ended.machines.id });
+        }
         self.enter(start, group.key.clone(), parameters, witnesses, now);
         let epoch = self.epoch.as_mut().expect("it was just entered");
         let event = Event::EpochBegun { epoch: epoch.header.epoch, index: epoch.index };
@@ -260,14 +271,10 @@ impl Server {
                     self.receive_shares(&shares);
                 }
             }
-            refresh::Output::Erase { epoch_ended } => {
-                let (Machine::Old(run) | Machine::New(run)) = machine else { return };
-                self.changes.push(Change::EraseRun { run });
-                let ended = self.ended.as_ref().filter(|ended| ended.machines.id == run);
-                if let (true, Machine::Old(_), Some(ended)) = (epoch_ended, machine, ended) {
-                    let epoch = ended.board.epoch().epoch;
-                    self.changes.push(Change::End { epoch });
-                    self.event(Event::Wiped { epoch });
+            // The old shares are wiped when the epoch ends.
+            refresh::Output::Erase { .. } => {
+                if let Machine::Old(run) | Machine::New(run) = machine {
+                    self.changes.push(Change::EraseRun { run });
                 }
             }
         }
@@ -304,8 +311,12 @@ impl Server {
     }
 
     fn send_message(&mut self, to: PublicKey, message: &Message) {
-        let bytes = [&[RUN][..], &message.to_bytes()].concat();
-        self.send(to, Topic::Refresh, bytes);
+        let message = message.to_bytes();
+        let mut bytes = Zeroizing::new(Vec::with_capacity(1 + message.len()));
+        bytes.push(RUN);
+        bytes.extend_from_slice(&message);
+        // Shares are wiped when the message has been sent.
+        self.send(to, Topic::Refresh, Bytes::from_owner(bytes));
     }
 
     pub(super) fn handle_refresh_job(&mut self, machine: Machine, result: refresh::JobResult) {
@@ -353,6 +364,8 @@ impl Server {
                 self.handle_run(from, &message);
                 Ok(())
             }
+            // Most servers need no invite: it is not parsed.
+            Some((&INVITE, _)) if self.has_whole_start() => Ok(()),
             Some((&INVITE, bytes)) => self.handle_invite(now, from, Start::parse(bytes)?),
             _ => Err(Malformed("unknown kind of message")),
         }

@@ -7,7 +7,7 @@
 use keys::RsaPublicKey;
 
 use crate::protocol::agreed::Height;
-use crate::protocol::group::{ChainError, Header, HeaderKind, verify_chain, verify_refresh};
+use crate::protocol::group::{ChainError, Group, Header, HeaderKind, verify_chain, verify_refresh};
 use crate::protocol::refresh::Witnesses;
 use crate::protocol::rsa::key::{GroupKey, GroupKeyError};
 use crate::protocol::rsa::modulus::{Modulus, ModulusError};
@@ -92,6 +92,12 @@ impl Start {
         &self.chain.last().expect("a chain has an epoch").header
     }
 
+    /// The group of the epoch before.
+    pub(super) fn group_before(&self) -> Option<&Group> {
+        let before = self.chain.len().checked_sub(2)?;
+        Some(&self.chain[before].header.group)
+    }
+
     /// The chain of epochs, as [`Self::parse_chain`] reads it.
     pub fn chain_to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -144,30 +150,28 @@ impl Start {
         Ok(Self { chain, refresh, height, witnesses })
     }
 
-    /// What all correct servers say of the same state: the signature of the last header need not be
-    /// there yet.
+    /// What all correct servers say of the same state: some signatures may not be there yet.
     pub(super) fn identity(&self) -> Digest {
         let mut start = self.clone();
-        if let Some(last) = start.chain.last_mut() {
-            last.signature.clear();
-        }
+        start.chain.iter_mut().for_each(|it| it.signature.clear());
         Digest::of(&[&start.to_bytes()])
     }
 
-    /// Checks headers, signatures and witnesses. The last epoch's header need not be signed yet if
-    /// `may_be_unsigned`.
+    /// Whether all epochs' headers are signed.
+    pub(super) fn is_chain_signed(&self) -> bool {
+        self.chain.iter().all(|it| !it.signature.is_empty())
+    }
+
+    /// Checks headers, signatures and witnesses. In a server's own start signatures may be missing:
+    /// it may have been no member of a group that has signed its header in the meantime.
     pub(super) fn verify(
         &self,
         public: &RsaPublicKey,
-        may_be_unsigned: bool,
+        is_own: bool,
     ) -> Result<Verified, StartError> {
-        let last = self.chain.len().saturating_sub(1);
         let headers: Vec<Vec<u8>> = self.chain.iter().map(|it| it.header.to_bytes()).collect();
-        let unsigned = (may_be_unsigned
-            && self.chain.last().is_some_and(|it| it.signature.is_empty()))
-        .then(|| headers[last].clone());
         let verify = |message: &[u8], signature: &[u8]| {
-            unsigned.as_deref() == Some(message) || public.verify(message, signature)
+            is_own && signature.is_empty() || public.verify(message, signature)
         };
         let pairs = headers.iter().zip(&self.chain);
         let pairs = pairs.map(|(bytes, it)| (&bytes[..], &it.signature[..]));
