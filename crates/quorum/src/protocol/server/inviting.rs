@@ -103,8 +103,8 @@ impl Server {
         self.follow();
     }
 
-    /// Says with whom there are to be links, if that has changed: with the servers of this epoch, of
-    /// the one before, some of which may not have heard of its end, and of the open run.
+    /// Says with whom there are to be links, if that has changed: with the servers of this epoch,
+    /// of the one before, some of which may not have heard of its end, and of the open run.
     pub(super) fn tell_peers(&mut self) {
         let Some(epoch) = &self.epoch else { return };
         let new = epoch.board.run().map(Run::group);
