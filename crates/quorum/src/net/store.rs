@@ -31,7 +31,6 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -52,7 +51,7 @@ pub struct Store {
     master: MasterKey,
     audit: AuditLog,
     /// Unlocked when it is closed.
-    _lock: File,
+    _lock: file::Lock,
 }
 
 impl Store {

@@ -36,7 +36,9 @@ struct Server {
     log: Vec<Committed>,
 }
 
-const ANY: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+/// Not the address from which connections come: their ports are not in the way of a server that
+/// starts again.
+const ANY: (Ipv4Addr, u16) = (Ipv4Addr::new(127, 92, 0, 1), 0);
 
 async fn start(
     number: u8,

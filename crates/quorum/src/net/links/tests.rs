@@ -1,15 +1,19 @@
 //! Links over real sockets on loopback.
 
+use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 
 use service::listening::listen;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::yield_now;
 
 use super::*;
 use crate::log::tests::secret;
 use crate::protocol::link::handshake::HELLO_LEN;
 
-const LOOPBACK: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+/// Not the address from which connections come: their ports are not in the way of a server that
+/// starts again.
+const LOOPBACK: (Ipv4Addr, u16) = (Ipv4Addr::new(127, 90, 0, 1), 0);
 
 struct Server {
     links: Links,
@@ -22,7 +26,14 @@ async fn server(number: u8) -> Server {
 }
 
 async fn server_at(number: u8, address: SocketAddr) -> Server {
-    let listening = listen([address], &[]).await.unwrap();
+    let listening = loop {
+        match listen([address], &[]).await {
+            Ok(listening) => break listening,
+            // The task of the server before closes its listener soon.
+            Err(error) if error.kind() == ErrorKind::AddrInUse => yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    };
     let address = listening[0].address().unwrap();
     let peer = Peer { key: secret(number).public(), address };
     let (links, inboxes) = Links::start(secret(number), listening);
@@ -137,7 +148,7 @@ async fn a_server_with_another_key_is_named_and_gets_no_link() {
         if let Some(why) = one.links.status()[0].why.clone() {
             break why;
         }
-        tokio::task::yield_now().await;
+        yield_now().await;
     };
     assert_eq!(why, format!("the server there says that its key is {}", other.peer.key));
     assert!(!one.links.status()[0].up && !other.links.status()[0].up);

@@ -57,9 +57,10 @@ impl World {
     /// Places for this many servers, numbered from 1.
     fn new(count: usize) -> Self {
         let place = TempDir::new().unwrap();
-        // Free ports: all at once, so that they differ.
+        // Free ports: all at once, so that they differ; not at the address from which connections
+        // come, which would take them.
         let listeners: Vec<_> =
-            (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+            (0..count).map(|_| TcpListener::bind("127.91.0.1:0").unwrap()).collect();
         let addresses = listeners.iter().map(|it| it.local_addr().unwrap()).collect();
         let mut world =
             Self { place, addresses, log: MemoryLog::immediate(&crate::log::tests::set(1..=4)) };
@@ -108,7 +109,16 @@ impl World {
 
     async fn start(&self, number: usize) -> Running {
         let config = self.config(number);
-        let Opened { settings, store, network, .. } = open(&config).await.unwrap();
+        let Opened { settings, store, network, .. } = loop {
+            match open(&config).await {
+                Ok(opened) => break opened,
+                // The task of the server before closes its listener soon.
+                Err(error) if error.to_string().contains("Address already in use") => {
+                    sleep(Duration::from_millis(5)).await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
         let (log, key): (_, PublicKey) = (self.log.clone(), identity(number).public());
         let start_log = move |start: LogStart| Ok(log.open(key, start.applied));
         let node = Node::start(settings, store, network, start_log).unwrap();

@@ -56,12 +56,24 @@ const TABLES: &str = "\
         digest BLOB NOT NULL UNIQUE CHECK (length(digest) = 32)\
     ) STRICT;";
 
+/// The lock of a store's directory.
+#[derive(Debug)]
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a child process that is being started has a copy of it.
+        // If this fails, the lock ends with that copy.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// Creates the directory of a store if it does not exist, checks that no other user can change it,
 /// and locks it until the file is closed. Returns its path without links.
 ///
 /// # Errors
 /// When another process holds the lock, or other users can change files there.
-pub(super) fn lock(directory: &Path) -> Result<(PathBuf, File), StoreError> {
+pub(super) fn lock(directory: &Path) -> Result<(PathBuf, Lock), StoreError> {
     let created = DirBuilder::new().recursive(true).mode(0o700).create(directory);
     created.map_err(of_file(directory))?;
     let folder = TrustedFolder::new(directory)?;
@@ -73,7 +85,7 @@ pub(super) fn lock(directory: &Path) -> Result<(PathBuf, File), StoreError> {
     let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = file.map_err(of_file(&path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok((folder.path().to_owned(), file)),
+        Ok(()) => Ok((folder.path().to_owned(), Lock(file))),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             Err(StoreError::Locked { path: folder.path().to_owned() })
         }
