@@ -9,6 +9,7 @@
 //! - `epoch-N.key` and `run-ID.key`: the key of an epoch or a run, encrypted under the
 //!   [`MasterKey`];
 //! - `audit.log`: see [`audit`];
+//! - `evidence-N-S`: what proves that server S of epoch N has answered wrongly;
 //! - `lock`: held while a process has the store open.
 //!
 //! Changes that belong together are one transaction ([`Store::save`]). When an epoch or a run ends,
@@ -36,6 +37,8 @@ use std::time::SystemTime;
 
 use rusqlite::Connection;
 
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::policy::MessageDigest;
 use audit::{AuditLog, Event};
 use sealing_key::KeyOf;
 
@@ -147,6 +150,28 @@ impl Store {
         copy.replace_database(&directory)?;
         audit.append(&Event::Restored { epochs }, now)?;
         Ok(())
+    }
+
+    /// Keeps the evidence that a server of an epoch has answered wrongly, in `evidence-EPOCH-N`,
+    /// where N is the server's number in its group, from 1; the first one if there is more.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub fn keep_evidence(
+        &mut self,
+        epoch: u64,
+        server: ServerIndex,
+        evidence: &[u8],
+        now: SystemTime,
+    ) -> Result<(), StoreError> {
+        let server = server.0 + 1;
+        let path = self.directory.join(format!("evidence-{epoch}-{server}"));
+        if path.exists() {
+            return Ok(());
+        }
+        file::create(&path, evidence)?;
+        let evidence = MessageDigest::of(evidence).to_string();
+        self.record(&Event::WrongAnswer { epoch, server, evidence }, now)
     }
 
     /// Writes an event to the audit log.

@@ -228,7 +228,9 @@ impl Server {
     /// Takes the result of a job.
     pub fn handle_job(&mut self, now: Duration, result: JobResult) {
         match result.0 {
-            Outcome::Answer { asker, epoch, answer } => self.answered(now, asker, epoch, answer),
+            Outcome::Answer { asker, epoch, message, answer } => {
+                self.answered(now, asker, epoch, message, answer);
+            }
             Outcome::Refresh { machine, result } => self.handle_refresh_job(machine, result),
         }
     }

@@ -212,7 +212,11 @@ impl Driver {
                     engine.greet(server);
                 }
             }
-            Inbound::Down(key) => _ = self.up.remove(&Address::of(&key)),
+            Inbound::Down(key) => {
+                let server = Address::of(&key);
+                self.up.remove(&server);
+                self.inflow.clear(server);
+            }
             Inbound::Message(message) => {
                 self.inflow.push(Address::of(&message.from), message.bytes.len(), message);
             }

@@ -262,7 +262,10 @@ where
                     log.applied(height, &set);
                 }
             }
-            Output::Event(event) => self.event(&event),
+            Output::Event(event) => {
+                self.keep(&event)?;
+                self.event(&event);
+            }
         }
         Ok(())
     }
@@ -321,6 +324,21 @@ where
         self.links.set_peers(&peers);
     }
 
+    /// Records what must be known later.
+    fn keep(&mut self, event: &Event) -> Result<(), NodeError> {
+        match event {
+            Event::Answered { to, message } => {
+                let (digest, epoch) = (message.to_string(), self.epoch());
+                self.record(&audit::Event::Answered { digest, epoch, to: to.to_string() })
+            }
+            Event::WrongAnswer { server, evidence } => {
+                let (epoch, evidence) = (self.epoch(), evidence.to_bytes());
+                Ok(self.store.keep_evidence(epoch, *server, &evidence, SystemTime::now())?)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn event(&self, event: &Event) {
         lock(&self.shared).note(event);
         match event {
@@ -337,8 +355,9 @@ where
             Event::HeaderSigned { epoch } => info!(epoch, "the group has signed its header"),
             Event::Wiped { epoch } => info!(epoch, "the shares were wiped"),
             Event::WrongAnswer { server, .. } => {
-                warn!(%server, "a server signs wrongly, which its answers prove; examine it");
+                warn!(%server, "a server signs wrongly, which the evidence in the store proves");
             }
+            Event::Answered { to, message } => debug!(%to, %message, "partial signatures given"),
             Event::DealerExcluded { dealer, by } => {
                 warn!(%dealer, %by, "a dealer is proven faulty; examine it");
             }

@@ -83,6 +83,15 @@ pub enum Event {
         /// The server that asked.
         to: String,
     },
+    /// A server has answered a request for partial signatures wrongly.
+    WrongAnswer {
+        /// The epoch.
+        epoch: u64,
+        /// The server's number in its group, from 1.
+        server: u8,
+        /// The SHA-256 of the evidence, in hexadecimal digits.
+        evidence: String,
+    },
     /// A refresh was approved by a local user.
     RefreshApproved {
         /// The epoch that is to begin.

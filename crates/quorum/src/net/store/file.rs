@@ -1,7 +1,7 @@
 //! The files of a store: who may change them, the lock, and the version of the tables.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -187,6 +187,17 @@ pub(super) fn unsigned(number: i64, what: &str) -> Result<u64, StoreError> {
 pub(super) fn reserve(path: &Path) -> Result<(), StoreError> {
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     created.map(drop).map_err(of_file(path))
+}
+
+/// Writes a new file that only its owner may read.
+///
+/// # Errors
+/// When it exists already or cannot be written.
+pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let written = file.and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
+    written.map_err(of_file(path))
 }
 
 /// A copy of a backup in the store's directory. It is removed when dropped.

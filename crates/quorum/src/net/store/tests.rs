@@ -550,3 +550,21 @@ fn a_master_key_is_its_owners() {
     let none = MasterKey::from_credential("master", None).unwrap_err().to_string();
     assert!(none.contains("LoadCredentialEncrypted=master"), "{none}");
 }
+
+#[test]
+fn evidence_is_kept_once_and_recorded() {
+    let place = TempDir::new().unwrap();
+    let mut store = open(&place).unwrap();
+    let server = ServerIndex(2);
+    for evidence in [b"first", b"later"] {
+        store.keep_evidence(7, server, evidence, UNIX_EPOCH).unwrap();
+    }
+    drop(store);
+    let path = place.path().join("evidence-7-3");
+    assert_eq!(fs::read(&path).unwrap(), b"first");
+    assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+    let log = fs::read_to_string(place.path().join("audit.log")).unwrap();
+    assert_eq!(log.matches("\"event\":\"wrong-answer\"").count(), 1, "{log}");
+    // The file is no stranger to the store.
+    open(&place).unwrap();
+}

@@ -155,7 +155,7 @@ impl Engine {
             value_payload: ValuePayload::ProposalOnly,
             enabled: opening.votes,
         };
-        let servers = Servers::new(set, opening.leader);
+        let servers = Servers::new(set, opening.after.next(), opening.leader);
         let queue = MAX_PEERS * MAX_EARLY_MESSAGES;
         let mut engine = Self {
             signer,
@@ -190,7 +190,7 @@ impl Engine {
         let inputs =
             records.iter().map(|it| codec::parse_record(it)).collect::<Result<Vec<_>, _>>()?;
         let height = self.height();
-        let servers = Servers::new(set, self.leader);
+        let servers = Servers::new(set, height, self.leader);
         self.phase = Phase::Running;
         self.asked.clear();
         self.voters.clear();

@@ -1,5 +1,6 @@
 //! Messages of the links that wait for their turn: a limit on the rate of each link. No message is
-//! dropped: a link whose messages wait uses up its window, and its sender stops.
+//! dropped while its link lasts: a link whose messages wait uses up its window, and its sender
+//! stops.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -40,6 +41,12 @@ impl<T> Inflow<T> {
     /// Adds a message of a server, of so many bytes.
     pub(crate) fn push(&mut self, from: Address, len: usize, message: T) {
         self.link(from).waiting.push_back((len, message));
+    }
+
+    /// The link with a server has ended: what waits is lost with it. Otherwise a server that
+    /// connects again and again would fill the memory by a window each time.
+    pub(crate) fn clear(&mut self, server: Address) {
+        self.link(server).waiting.clear();
     }
 
     /// Counts bytes that a server has made this one send.
@@ -111,6 +118,22 @@ mod tests {
         assert!(later.is_sorted() && later.len() == 1000 - handled);
         let expected = Duration::from_secs((1000 - handled as u64) / 4);
         assert!(now.abs_diff(expected) < Duration::from_secs(10), "{now:?}");
+    }
+
+    #[test]
+    fn what_waits_is_lost_with_its_link_and_the_rate_is_not() {
+        let server = Address([1; 32]);
+        let mut inflow = Inflow::default();
+        for number in 0..1000 {
+            inflow.push(server, 1 << 20, number);
+        }
+        while inflow.pop(Duration::ZERO).is_some() {}
+        inflow.clear(server);
+        assert_eq!(inflow.ready(), None);
+        inflow.push(server, 1, 1000);
+        assert_eq!(inflow.pop(Duration::ZERO), None);
+        let at = inflow.ready().unwrap();
+        assert_eq!(inflow.pop(at), Some((server, 1000)));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::protocol::agreed::{Height, ServerSet};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::Member;
 use crate::protocol::link::{Lane, Topic};
-use crate::protocol::policy::MessageRefusal;
+use crate::protocol::policy::{MessageDigest, MessageRefusal};
 use crate::protocol::refresh;
 use crate::protocol::signing::{Evidence, Query, Shares};
 use crate::protocol::wire::Digest;
@@ -133,6 +133,13 @@ pub enum Event {
         /// The epoch.
         epoch: u64,
     },
+    /// This server has given partial signatures to another one.
+    Answered {
+        /// The server that asked.
+        to: PublicKey,
+        /// The message.
+        message: MessageDigest,
+    },
     /// A server answers requests for signatures wrongly.
     WrongAnswer {
         /// Its index.
@@ -184,6 +191,7 @@ pub(super) enum Outcome {
     Answer {
         asker: Asker,
         epoch: u64,
+        message: MessageDigest,
         answer: Option<Vec<u8>>,
     },
     Refresh {
@@ -223,7 +231,8 @@ impl Job {
             Task::Answer { asker, query, shares, identity } => {
                 let answer = shares.answer(&query, &identity).ok();
                 let answer = answer.map(|answer| answer.to_bytes(shares.group()));
-                Outcome::Answer { asker, epoch: query.epoch, answer }
+                let message = MessageDigest::of(&query.message);
+                Outcome::Answer { asker, epoch: query.epoch, message, answer }
             }
             Task::Refresh { machine, job } => {
                 Outcome::Refresh { machine, result: job.run(generator)? }

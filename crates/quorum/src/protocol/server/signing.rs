@@ -228,6 +228,7 @@ impl Server {
         now: Duration,
         asker: Asker,
         number: u64,
+        signed: MessageDigest,
         answer: Option<Vec<u8>>,
     ) {
         let is_current = |epoch: &&Epoch| epoch.header.epoch == number;
@@ -247,7 +248,10 @@ impl Server {
             (true, _, None) => self.refused(now, asker.request, asker.index),
             (false, Some(identity), answer) => {
                 let message = match answer {
-                    Some(answer) => message(ANSWER, asker.request, &answer),
+                    Some(answer) => {
+                        self.event(Event::Answered { to: identity, message: signed });
+                        message(ANSWER, asker.request, &answer)
+                    }
                     None => message(REFUSED, asker.request, &[]),
                 };
                 self.send(identity, Topic::Signing, message);

@@ -6,10 +6,13 @@ use arc_malachitebft_core_types as types;
 use keys::PublicKey;
 
 use super::{Address, Context};
-use crate::protocol::agreed::ServerSet;
+use crate::protocol::agreed::{Height, ServerSet};
 
 /// The largest number of servers of a set: n = 3f+1 with f = 4.
 pub(crate) const MAX_SERVERS: usize = 13;
+
+/// For how many heights a server leads at most before another one has its turn.
+const TERM: u64 = 16;
 
 /// A server. Each has one vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,18 +29,23 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// The servers of a set, of which this one proposes in round 0; the first of the order if it is
-    /// not among them.
+    /// The servers of a set at a height, of which this one proposes in round 0; the first of the
+    /// order if it is not among them.
     ///
     /// The leader is the server whose value was committed last. So a silent server costs one round
-    /// once, and not one in every n heights. All servers derive it from the committed value.
-    pub(crate) fn new(set: &ServerSet, leader: Option<Address>) -> Self {
+    /// rarely, and not one in every n heights. All servers derive it from the committed value. At
+    /// every [`TERM`]th height it is the next of all in turn, so that a faulty server which keeps
+    /// others' entries out does not lead for ever.
+    pub(crate) fn new(set: &ServerSet, height: Height, leader: Option<Address>) -> Self {
         let mut servers: Vec<_> =
             set.keys().iter().map(|&key| Server { address: Address::of(&key), key }).collect();
         servers.sort_by_key(|server| server.address);
         let leader =
             leader.and_then(|leader| servers.iter().position(|server| server.address == leader));
-        Self { servers: servers.into(), leader: leader.unwrap_or(0) }
+        let (terms, within) = (height.0 / TERM, height.0 % TERM);
+        let next =
+            (within == 0).then(|| usize::try_from(terms % servers.len() as u64).unwrap_or(0));
+        Self { servers: servers.into(), leader: next.or(leader).unwrap_or(0) }
     }
 
     /// Who proposes in a round: all in turn, the leader first. A server that has not got the last
@@ -103,5 +111,26 @@ impl types::ValidatorSet<Context> for Servers {
 
     fn get_by_index(&self, index: usize) -> Option<&Server> {
         self.servers.get(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::log::tests::{secret, set};
+
+    #[test]
+    fn each_server_has_its_turn_whoever_leads() {
+        let four = set(1..=4);
+        let leader = Address::of(&secret(3).public());
+        let first = |height: u64| {
+            let servers = Servers::new(&four, Height(height), Some(leader));
+            servers.proposer(types::Round::ZERO).address
+        };
+        let turns: BTreeSet<_> = (1..=4).map(|turn| first(turn * TERM)).collect();
+        assert_eq!(turns.len(), 4);
+        assert!((1..TERM).all(|height| first(height) == leader));
     }
 }

@@ -209,7 +209,7 @@ fn other_groups_take_over() {
 
 #[test]
 fn certificates_are_checked() {
-    let four = Servers::new(&set_of(&[0, 1, 2, 3]), None);
+    let four = Servers::new(&set_of(&[0, 1, 2, 3]), Height(1), None);
     let mut world = World::new(4, &[], 6, |_| set_of(&[0, 1, 2, 3]));
     drive(&mut world, &[0, 1, 2, 3], 2, |_, _| ());
     let decided = world.log(0).pop().expect("committed");
@@ -219,7 +219,7 @@ fn certificates_are_checked() {
     let other_log = Signer::new(keys::SecretKey::new(&[1; 32]), Digest([8; 32])).verifier();
     assert_ne!(LOG, Digest([8; 32]));
     assert!(other_log.commit(certificate, &four).is_err());
-    let others = Servers::new(&set_of(&[3, 4, 5, 6]), None);
+    let others = Servers::new(&set_of(&[3, 4, 5, 6]), Height(1), None);
     assert!(verifier.commit(certificate, &others).is_err());
 
     let mut few = certificate.clone();

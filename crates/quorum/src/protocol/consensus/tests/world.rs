@@ -333,7 +333,7 @@ impl World {
         let (now, height) = (self.now(), decided.height());
         self.committed_at.entry(height.0).or_insert(now);
         self.rounds.entry(height.0).or_insert(decided.certificate.round.as_i64());
-        let servers = Servers::new(&(self.sets)(height), None);
+        let servers = Servers::new(&(self.sets)(height), height, None);
         signer(0).verifier().commit(&decided.certificate, &servers).expect("2f+1 signatures");
         let set = (self.sets)(height.next());
         if let Some(engine) = &mut self.servers[index].engine {
