@@ -37,7 +37,7 @@ use crate::protocol::wire::{Digest, Malformed};
 use epoch::Epoch;
 use machines::Ended;
 use output::{Outcome, Task};
-use signing::OwnRequest;
+use signing::{OwnRequest, Postponed};
 
 /// What an operator configures.
 pub struct Settings {
@@ -93,6 +93,8 @@ pub struct Server {
     /// While it waits: what others invite it to, by sender.
     invites: BTreeMap<[u8; 32], Digest>,
     requests: BTreeMap<u64, OwnRequest>,
+    /// Requests that wait for the servers of the epoch that has just begun.
+    postponed: Vec<Postponed>,
     next_request: u64,
     /// The jobs that each server has waiting here.
     jobs: BTreeMap<ServerIndex, usize>,
@@ -131,6 +133,7 @@ impl Server {
             ended: None,
             invites: BTreeMap::new(),
             requests: BTreeMap::new(),
+            postponed: Vec::new(),
             next_request: 0,
             jobs: BTreeMap::new(),
             wish: None,
@@ -180,6 +183,8 @@ impl Server {
     /// The time at which to ask again.
     pub fn deadline(&self) -> Option<Duration> {
         let requests = self.requests.values().filter_map(|it| it.request.poll_timeout());
+        let postponed = self.postponed.iter().map(|it| it.at);
+        let requests = requests.chain(postponed);
         let wish = self.wish.as_ref().map(|_| self.wish_at);
         let refresh = self.refresh_deadlines();
         requests.chain(wish).chain(refresh).chain(self.header_deadlines()).min()

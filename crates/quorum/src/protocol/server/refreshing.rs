@@ -215,7 +215,7 @@ impl Server {
         self.wish = None;
         self.event(event);
         self.step_refresh(now, generator)?;
-        self.end_requests();
+        self.end_requests(now);
         self.tell_peers();
         Ok(())
     }

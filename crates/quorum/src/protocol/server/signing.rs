@@ -24,6 +24,18 @@ const MAX_JOBS: usize = 16;
 /// The most requests of this server at a time.
 const MAX_REQUESTS: usize = 256;
 
+/// How long a request waits that an epoch's end has cut short: other servers hear of the end a
+/// little later.
+const EPOCH_DELAY: Duration = Duration::from_millis(250);
+
+/// A request of a local user that begins again in the next epoch.
+pub(super) struct Postponed {
+    pub(super) at: Duration,
+    id: RequestId,
+    message: Vec<u8>,
+    encoding: Encoding,
+}
+
 /// A request of this server.
 pub(super) struct OwnRequest {
     purpose: Purpose,
@@ -77,10 +89,17 @@ impl Server {
         Ok(())
     }
 
-    /// The requests of the epoch that has ended are over.
-    pub(super) fn end_requests(&mut self) {
-        for (_, OwnRequest { purpose, .. }) in std::mem::take(&mut self.requests) {
-            if let Purpose::User(id) = purpose {
+    /// The requests of the epoch that has ended are over. Those of users begin again in the next one
+    /// if this server is a member.
+    pub(super) fn end_requests(&mut self, now: Duration) {
+        let is_member = self.epoch.as_ref().is_some_and(|epoch| epoch.index.is_some());
+        for (_, OwnRequest { purpose, request }) in std::mem::take(&mut self.requests) {
+            let Purpose::User(id) = purpose else { continue };
+            if is_member {
+                let (message, encoding) = request.into_message();
+                let at = now + EPOCH_DELAY;
+                self.postponed.push(Postponed { at, id, message, encoding });
+            } else {
                 self.push(Output::Reply { id, result: Err(SignRefusal::EpochEnded) });
             }
         }
@@ -90,6 +109,9 @@ impl Server {
         let is_due = |it: &OwnRequest| it.request.poll_timeout().is_some_and(|at| at <= now);
         let due = self.requests.iter().filter(|(_, it)| is_due(it));
         let due: Vec<u64> = due.map(|(&number, _)| number).collect();
+        for it in self.postponed.extract_if(.., |it| it.at <= now).collect::<Vec<_>>() {
+            self.sign(now, it.id, it.message, it.encoding);
+        }
         for number in due {
             if let Some(own) = self.requests.get_mut(&number) {
                 own.request.handle_timeout(now);

@@ -408,6 +408,38 @@ fn a_key_comes_back_to_a_group_and_goes_on() {
 }
 
 #[test]
+fn a_request_outlasts_the_end_of_its_epoch() {
+    for seed in 0..20 {
+        let mut world = World::new(1, [5, 6], seed);
+        world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
+        for number in world.numbers() {
+            let digest = MessageDigest::of(b"message");
+            world.server(number).registered(digest);
+        }
+        world.refresh(&[1, 2], &group(1, 3));
+        // Requests just before the end, at two servers, one of which leaves the group.
+        let run = |world: &World| world.nodes[&4].server.as_ref()?.status().epoch?.run;
+        world.run_until(|world| run(world).is_some_and(|run| run.computed + 1 == run.quorum));
+        for at in [2, 4] {
+            for id in 0..10 {
+                let now = world.now;
+                world.server(at).sign(now, RequestId(id), b"message".to_vec(), Encoding::Pkcs1);
+            }
+        }
+        world.run_until(|world| [2, 4].iter().all(|at| world.nodes[at].replies.len() == 10));
+        world.run_until(|world| world.have_epoch(2, &[3, 4, 5, 6]));
+        let public = world.key.group().public().clone();
+        for reply in world.nodes[&4].replies.values() {
+            assert!(public.verify(b"message", reply.as_ref().unwrap()), "seed {seed}: {reply:?}");
+        }
+        for reply in world.nodes[&2].replies.values() {
+            let has_left = matches!(reply, Err(SignRefusal::EpochEnded));
+            assert!(has_left || reply.is_ok(), "seed {seed}: {reply:?}");
+        }
+    }
+}
+
+#[test]
 fn a_server_that_missed_the_refresh_recovers_its_shares() {
     let mut world = World::new(1, 100..104, 4);
     world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));

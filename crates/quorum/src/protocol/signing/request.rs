@@ -121,6 +121,11 @@ impl Request {
         self.outputs.pop_front()
     }
 
+    /// What was to be signed, of a request that is given up.
+    pub fn into_message(self) -> (Vec<u8>, Encoding) {
+        (self.query.message, self.query.encoding)
+    }
+
     /// When to call [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Duration> {
         let hedge = self.hedge.filter(|_| !self.signed && self.full.is_none());
