@@ -89,8 +89,8 @@ impl Server {
         Ok(())
     }
 
-    /// The requests of the epoch that has ended are over. Those of users begin again in the next one
-    /// if this server is a member.
+    /// The requests of the epoch that has ended are over. Those of users begin again in the next
+    /// one if this server is a member.
     pub(super) fn end_requests(&mut self, now: Duration) {
         let is_member = self.epoch.as_ref().is_some_and(|epoch| epoch.index.is_some());
         for (_, OwnRequest { purpose, request }) in std::mem::take(&mut self.requests) {
