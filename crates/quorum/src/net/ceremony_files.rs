@@ -135,22 +135,11 @@ pub fn destroy_share_file(path: &Path) -> Result<(), CeremonyFileError> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use keys::{RsaPublicKey, SecretKey};
-    use sharing::Generator;
+    use keys::RsaPublicKey;
     use tempfile::TempDir;
 
     use super::*;
-    use crate::protocol::fixture::small_key;
-    use crate::protocol::group::{Group, Member};
-
-    fn files() -> Vec<ShareFile> {
-        let member = |i: u8| Member {
-            identity: SecretKey::new(&[i + 1; 32]).public(),
-            address: ([127, 0, 0, 1], 7000 + u16::from(i)).into(),
-        };
-        let group = Group::new((0..4).map(member).collect()).unwrap();
-        ShareFile::deal(&small_key(), &group, &mut Generator::seeded().unwrap()).unwrap()
-    }
+    use crate::protocol::testing::share_files;
 
     #[test]
     fn files_are_written_once_and_only_the_owner_reads_shares() {
@@ -158,7 +147,7 @@ mod tests {
         let directory = place.path().join("ceremony");
         create_directory(&directory).unwrap();
         create_directory(&directory).unwrap();
-        let files = files();
+        let files = share_files();
         let paths = write(&directory, &files).unwrap();
         assert_eq!(paths.len(), 4);
         let key = RsaPublicKey::read(&directory.join(PUBLIC_KEY_FILE)).unwrap();
@@ -177,7 +166,7 @@ mod tests {
     #[test]
     fn a_file_that_others_can_read_or_that_is_none_is_refused() {
         let place = TempDir::new().unwrap();
-        let path = write(place.path(), &files()).unwrap().remove(0);
+        let path = write(place.path(), &share_files()).unwrap().remove(0);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let error = read_share_file(&path).err().unwrap();
         assert!(error.to_string().contains("chmod 600"), "{error}");
@@ -190,7 +179,7 @@ mod tests {
     #[test]
     fn a_destroyed_file_is_overwritten() {
         let place = TempDir::new().unwrap();
-        let path = write(place.path(), &files()).unwrap().remove(0);
+        let path = write(place.path(), &share_files()).unwrap().remove(0);
         let mut handle = File::open(&path).unwrap();
         let len = handle.metadata().unwrap().len();
         destroy_share_file(&path).unwrap();

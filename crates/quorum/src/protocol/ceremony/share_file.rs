@@ -174,24 +174,12 @@ impl ShareFile {
 
 #[cfg(test)]
 mod tests {
-    use keys::SecretKey;
-
     use super::*;
-    use crate::protocol::fixture::small_key;
-    use crate::protocol::group::Member;
-
-    fn files() -> Vec<ShareFile> {
-        let member = |i: u8| Member {
-            identity: SecretKey::new(&[i + 1; 32]).public(),
-            address: ([127, 0, 0, 1], 7000 + u16::from(i)).into(),
-        };
-        let group = Group::new((0..4).map(member).collect()).unwrap();
-        ShareFile::deal(&small_key(), &group, &mut Generator::seeded().unwrap()).unwrap()
-    }
+    use crate::protocol::testing::share_files;
 
     #[test]
     fn each_server_gets_its_shares() {
-        let files = files();
+        let files = share_files();
         assert_eq!(files.len(), 4);
         for (server, file) in files[0].header.group.combination().servers().zip(&files) {
             let bytes = file.to_bytes();
@@ -209,7 +197,7 @@ mod tests {
 
     #[test]
     fn every_changed_or_cut_file_is_refused() {
-        let file = files().remove(0);
+        let file = share_files().remove(0);
         let bytes = file.to_bytes();
         for index in 0..bytes.len() {
             let mut changed = bytes.clone();
@@ -222,7 +210,7 @@ mod tests {
     #[test]
     fn a_file_whose_digest_is_right_is_checked_too() {
         let refused = |change: &dyn Fn(&mut ShareFile)| {
-            let mut file = files().remove(1);
+            let mut file = share_files().remove(1);
             change(&mut file);
             ShareFile::parse(&file.to_bytes()).err().expect("it is refused")
         };
