@@ -11,11 +11,17 @@ use super::output::{EpochStatus, Event, RunStatus};
 use super::start::{SignedHeader, Start, StartError};
 use super::{SavedError, Server};
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::group::Header;
+use crate::protocol::group::{HEADER_MAGIC, Header};
 use crate::protocol::refresh::{self, Board, Parameters, Recovery, Witnesses};
 use crate::protocol::rsa::key::GroupKey;
 use crate::protocol::share::ShareRange;
 use crate::protocol::signing::{self, Health, SigningGroup};
+
+/// How long after the begin of its epoch or run the member with an index has the header signed: one
+/// after another, as the signature of an epoch's header reaches the others from the first.
+pub(super) fn header_delay(index: Option<ServerIndex>) -> Duration {
+    Duration::from_millis(100) * index.map_or(0, |index| u32::from(index.0))
+}
 
 /// An epoch.
 pub(super) struct Epoch {
@@ -130,9 +136,8 @@ impl Server {
                 Recovery::new(index, epoch, group, parameters, Some(header.witnesses), delays);
             recovery.with_witnesses(witnesses.clone())
         });
-        let turn = index.map_or(0, |index| u32::from(index.0));
         self.epoch = Some(Box::new(Epoch {
-            header_at: now + self.settings.timeouts.again * turn / 20,
+            header_at: now + header_delay(index),
             start,
             header,
             group: Arc::new(group),
@@ -249,7 +254,8 @@ impl Server {
 
     /// Whether the group itself signs a message: a header of its epoch or of the open run.
     pub(super) fn is_own_header(&self, message: &[u8]) -> bool {
-        self.epoch.as_ref().is_some_and(|epoch| {
+        let epoch = self.epoch.as_ref().filter(|_| message.starts_with(&HEADER_MAGIC));
+        epoch.is_some_and(|epoch| {
             let run = epoch.board.run().map(|run| run.header().to_bytes());
             message == epoch.header.to_bytes() || run.as_deref() == Some(message)
         })

@@ -10,9 +10,9 @@ use sharing::{Generator, RandomError};
 use zeroize::Zeroizing;
 
 use super::change::{Change, Saved};
-use super::epoch::Epoch;
+use super::epoch::{Epoch, header_delay};
 use super::machines::{Ended, RunMachines};
-use super::output::{Event, Machine, Task};
+use super::output::{Event, Machine, Output, Task};
 use super::start::{SignedHeader, Start};
 use super::{SavedError, Server, Wish};
 use crate::protocol::agreed::Height;
@@ -139,15 +139,13 @@ impl Server {
     }
 
     pub(super) fn open_run(&mut self, opened_at: Height, now: Duration) {
-        let turn = self.epoch.as_ref().and_then(|epoch| epoch.index).map_or(0, |it| it.0);
-        let wait = self.settings.timeouts.again * u32::from(turn) / 20;
         let Some(epoch) = &mut self.epoch else { return };
         let Some(run) = epoch.board.run() else { return };
         epoch.run = Some(RunMachines {
             id: run.id(),
             opened_at,
             signature: None,
-            header_at: now + wait,
+            header_at: now + header_delay(epoch.index),
             old: None,
             new: None,
         });
@@ -196,9 +194,9 @@ impl Server {
         start.chain.push(SignedHeader { header, signature: Vec::new() });
         (start.refresh, start.height, start.witnesses) = (None, height, witnesses.to_bytes());
         self.changes.push(Change::Start(start.clone()));
-        if shares.is_some() {
+        let had_shares = shares.is_some();
+        if had_shares {
             self.changes.push(Change::End { epoch: before.epoch });
-            self.event(Event::Wiped { epoch: before.epoch });
         }
         // A run by which this server has not got its shares is given up now.
         if let Some(ended) = self.ended.take() {
@@ -215,6 +213,10 @@ impl Server {
         self.wish = None;
         self.event(event);
         self.step_refresh(now, generator)?;
+        if had_shares {
+            // Said when it is true: after the save.
+            self.push(Output::Event(Event::Wiped { epoch: before.epoch }));
+        }
         self.end_requests(now);
         self.tell_peers();
         Ok(())
