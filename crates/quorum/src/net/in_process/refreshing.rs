@@ -365,12 +365,12 @@ impl Server {
                 Some(Output::Begin { header, witnesses, shares }) => {
                     self.epoch = Some(Epoch { header, witnesses, shares });
                 }
-                Some(Output::Erase { .. }) if self.is_over() => {
+                Some(Output::Erase) if self.is_over() => {
                     self.run.done_after = self.begin.elapsed();
                     let _ = self.finished.send(());
                 }
                 // Nothing restarts. What is erased before the end is what was saved.
-                Some(Output::Save { .. } | Output::Erase { .. }) => {}
+                Some(Output::Save { .. } | Output::Erase) => {}
             }
         }
     }

@@ -314,7 +314,7 @@ impl NewServer {
         generator: &mut Generator,
     ) -> Result<(), RandomError> {
         let Some(run) = board.run().filter(|run| run.id() == self.run) else {
-            self.end(false);
+            self.end();
             return Ok(());
         };
         if let Some(next) = run.next_epoch() {
@@ -366,29 +366,22 @@ impl NewServer {
         Ok(())
     }
 
-    /// Wipes the session key and everything that it opens.
+    /// Wipes the session key and everything that it opens, here and on disk.
     fn forget(&mut self) {
-        if self.session.take().is_some() {
-            self.dealings.clear();
-            self.fetched.clear();
-            self.complaints.clear();
-            self.sums.clear();
-            self.questions.clear();
-            self.outputs.push_back(Output::Erase { epoch_ended: false });
-        }
-    }
-
-    /// Wipes everything secret.
-    fn end(&mut self, epoch_ended: bool) {
         self.session = None;
         self.dealings.clear();
         self.fetched.clear();
         self.complaints.clear();
         self.sums.clear();
         self.questions.clear();
+        self.outputs.push_back(Output::Erase);
+    }
+
+    /// Wipes everything secret.
+    fn end(&mut self) {
+        self.forget();
         self.recovery = None;
         self.shares = None;
-        self.outputs.push_back(Output::Erase { epoch_ended });
         self.is_over = true;
     }
 

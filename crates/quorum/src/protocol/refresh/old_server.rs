@@ -180,15 +180,12 @@ impl OldServer {
         board: &Board,
         generator: &mut Generator,
     ) -> Result<(), RandomError> {
-        let Some(run) = board.run().filter(|run| run.id() == self.run) else {
-            self.end(false);
+        // Old node, step 5: 2f'+1 new servers have computed their shares; or the run was given up.
+        let run = board.run().filter(|run| run.id() == self.run && run.next_epoch().is_none());
+        let Some(run) = run else {
+            self.end();
             return Ok(());
         };
-        // Old node, step 5: 2f'+1 new servers have computed their shares.
-        if run.next_epoch().is_some() {
-            self.end(true);
-            return Ok(());
-        }
         let old = board.epoch().group.combination();
         // Old node, step 2, for the labels that it is designated for (3.3.1).
         if !self.dealings.contains_key(&Round::DESIGNATED) {
@@ -328,11 +325,11 @@ impl OldServer {
     }
 
     /// Wipes everything secret.
-    fn end(&mut self, epoch_ended: bool) {
+    fn end(&mut self) {
         self.shares = None;
         self.dealings.clear();
         self.outputs.clear();
-        self.outputs.push_back(Output::Erase { epoch_ended });
+        self.outputs.push_back(Output::Erase);
         self.is_over = true;
     }
 }

@@ -63,13 +63,10 @@ pub enum Output {
         /// The shares of this server.
         shares: Arc<Shares>,
     },
-    /// Wipe everything that was saved in this run: from an old server that the epoch has ended for,
-    /// its shares, too.
-    /// A driver that starts again wipes what was saved in runs that are no longer open, too.
-    Erase {
-        /// Whether the epoch has ended, rather than the run alone.
-        epoch_ended: bool,
-    },
+    /// Wipe everything that this machine has saved in this run. A driver wipes the shares of an
+    /// epoch when the board says that it has ended; and one that starts again, what was saved in
+    /// runs that are no longer open.
+    Erase,
 }
 
 /// What a server keeps for a restart in the middle of a run.

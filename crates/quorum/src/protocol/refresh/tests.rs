@@ -198,7 +198,7 @@ impl World {
                 Output::Begin { header, witnesses, shares } => {
                     self.begun.insert(address.1, (header, witnesses, shares));
                 }
-                Output::Erase { .. } => {
+                Output::Erase => {
                     self.saved.remove(&address);
                 }
             }

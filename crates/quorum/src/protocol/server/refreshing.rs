@@ -274,7 +274,7 @@ impl Server {
                 }
             }
             // The old shares are wiped when the epoch ends.
-            refresh::Output::Erase { .. } => {
+            refresh::Output::Erase => {
                 if let Machine::Old(run) | Machine::New(run) = machine {
                     self.changes.push(Change::EraseRun { run });
                 }

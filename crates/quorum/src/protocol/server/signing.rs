@@ -13,10 +13,13 @@ use crate::protocol::policy::{self, MessageDigest, MessageRefusal};
 use crate::protocol::signing::{self, Query, Request};
 use crate::protocol::wire::{Malformed, Reader, Write};
 
-/// What a message of the topic begins with, before the number of the asker's request.
-const ASK: u8 = 1;
-const ANSWER: u8 = 2;
-const REFUSED: u8 = 3;
+/// The kind of a message of the topic.
+#[derive(Clone, Copy)]
+enum Kind {
+    Ask = 1,
+    Answer = 2,
+    Refused = 3,
+}
 
 /// The most answers that one server may have waiting to be computed here.
 const MAX_JOBS: usize = 16;
@@ -144,7 +147,7 @@ impl Server {
                 self.refused(now, number, to);
             }
         } else if let Some(&identity) = epoch.group.identities.get(usize::from(to.0)) {
-            self.send(identity, Topic::Signing, message(ASK, number, &query.to_bytes()));
+            self.send(identity, Topic::Signing, message(Kind::Ask, number, &query.to_bytes()));
         }
     }
 
@@ -189,30 +192,27 @@ impl Server {
         from: &PublicKey,
         bytes: &[u8],
     ) -> Result<(), Malformed> {
-        let mut reader = Reader::new(bytes);
-        let (kind, number) = (reader.u8()?, reader.u64()?);
-        let rest = &bytes[9..];
+        let (kind, number, rest) = parse(bytes)?;
         let Some(epoch) = &self.epoch else { return Ok(()) };
         let Some(index) = epoch.header.group.index_of(from) else {
             return Err(Malformed("not from a server of this epoch"));
         };
         match kind {
-            ASK => {
+            Kind::Ask => {
                 let asked = Query::parse(&epoch.group, rest);
                 let asker = Asker { index, request: number };
                 let begun = asked.ok_or(()).and_then(|query| self.begin_answer(asker, query));
                 if begun.is_err() {
-                    self.send(*from, Topic::Signing, message(REFUSED, number, &[]));
+                    self.send(*from, Topic::Signing, message(Kind::Refused, number, &[]));
                 }
             }
-            ANSWER => {
+            Kind::Answer => {
                 if let Some(own) = self.requests.get_mut(&number) {
                     own.request.handle_answer(now, index, rest);
                     self.pump(now, number);
                 }
             }
-            REFUSED if rest.is_empty() => self.refused(now, number, index),
-            _ => return Err(Malformed("unknown kind of message")),
+            Kind::Refused => self.refused(now, number, index),
         }
         Ok(())
     }
@@ -272,9 +272,9 @@ impl Server {
                 let message = match answer {
                     Some(answer) => {
                         self.event(Event::Answered { to: identity, message: signed });
-                        message(ANSWER, asker.request, &answer)
+                        message(Kind::Answer, asker.request, &answer)
                     }
-                    None => message(REFUSED, asker.request, &[]),
+                    None => message(Kind::Refused, asker.request, &[]),
                 };
                 self.send(identity, Topic::Signing, message);
             }
@@ -283,9 +283,22 @@ impl Server {
     }
 }
 
-fn message(kind: u8, number: u64, rest: &[u8]) -> Vec<u8> {
+/// The kind, the number of the asker's request, and the rest.
+fn parse(bytes: &[u8]) -> Result<(Kind, u64, &[u8]), Malformed> {
+    let mut reader = Reader::new(bytes);
+    let (kind, number) = (reader.u8()?, reader.u64()?);
+    let kind = match kind {
+        1 => Kind::Ask,
+        2 => Kind::Answer,
+        3 if reader.is_empty() => Kind::Refused,
+        _ => return Err(Malformed("unknown kind of message")),
+    };
+    Ok((kind, number, reader.rest()))
+}
+
+fn message(kind: Kind, number: u64, rest: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(9 + rest.len());
-    out.push(kind);
+    out.push(kind as u8);
     out.put_u64(number);
     out.extend(rest);
     out

@@ -216,7 +216,7 @@ impl NewServer {
         };
         let (header, witnesses, shares) = (header.clone(), witnesses.clone(), shares.clone());
         self.outputs.push_back(Output::Begin { header, witnesses, shares });
-        self.end(false);
+        self.end();
         true
     }
 }

@@ -259,9 +259,11 @@ impl Process {
             Output::Begin { header, witnesses, shares } => {
                 self.disk.begun = Some(Begun { header, witnesses, shares });
             }
-            Output::Erase { epoch_ended } => {
+            Output::Erase => {
                 self.disk.saved.remove(&(run, side));
-                if epoch_ended {
+                if side == Side::Old
+                    && memory.board.run().is_some_and(|it| it.next_epoch().is_some())
+                {
                     self.disk.shares = None;
                 }
             }
