@@ -14,6 +14,7 @@ pub mod memory;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -40,13 +41,16 @@ pub enum SubmitError {
 pub struct LogFailed(pub Arc<dyn std::error::Error + Send + Sync>);
 
 /// How far a log is, from which the health of a server follows: entries that wait while the height
-/// stays the same are what is wrong, not a process that has ended.
+/// stays the same, or while entries of others are committed, are what is wrong, not a process that
+/// has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The last height that was committed.
     pub committed: Height,
     /// The entries that this server knows to wait.
     pub waiting: usize,
+    /// For how long the oldest of those has waited that this server has submitted.
+    pub oldest: Option<Duration>,
 }
 
 /// A replicated log, at one server.

@@ -246,7 +246,7 @@ impl AgreementLog for MemoryServer {
 
     fn progress(&self) -> Progress {
         let shared = self.log.lock();
-        Progress { committed: shared.last(), waiting: shared.waiting.len() }
+        Progress { committed: shared.last(), waiting: shared.waiting.len(), oldest: None }
     }
 }
 
@@ -345,7 +345,10 @@ mod tests {
         let mut servers = open(&log, [0, 1, 8, 9]);
         servers[0].submit(Bytes::from_static(b"entry")).unwrap();
         assert!(run(&log, &mut servers, &four).iter().all(Vec::is_empty));
-        assert_eq!(servers[0].progress(), Progress { committed: Height(0), waiting: 1 });
+        assert_eq!(
+            servers[0].progress(),
+            Progress { committed: Height(0), waiting: 1, oldest: None }
+        );
         servers.extend(open(&log, [2]));
         assert!(run(&log, &mut servers, &four).iter().all(|got| got.len() == 1));
         // One of them crashes: what it has not applied waits for it.

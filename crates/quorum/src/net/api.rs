@@ -105,7 +105,8 @@ pub struct Health {
     pub epoch: Option<u64>,
     /// The last height of the agreement log that was applied.
     pub height: u64,
-    /// For how many seconds entries have waited for the next height; `null` if none wait.
+    /// For how many seconds entries have waited to be committed, those of others for the next
+    /// height; `null` if none wait.
     pub waiting_s: Option<u64>,
     /// The number of other servers that are connected.
     pub connected: u64,

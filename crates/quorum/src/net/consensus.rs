@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use keys::SecretKey;
@@ -91,6 +91,9 @@ pub struct ConsensusStatus {
     /// For how long entries have waited while no height was committed, in seconds.
     #[serde(default)]
     pub waiting_s: Option<f64>,
+    /// For how long the oldest entry has waited that this server has submitted, in seconds.
+    #[serde(default)]
+    pub oldest_s: Option<f64>,
     /// The identity keys of the other servers that have voted at this height.
     pub voted: Vec<String>,
     /// The identity key of the server that proposes in this round.
@@ -137,6 +140,8 @@ struct Exchange {
     status: ConsensusStatus,
     /// Since when entries wait and no height is committed.
     waiting_since: Option<Instant>,
+    /// Since when the oldest entry waits that this server has submitted.
+    oldest_since: Option<Instant>,
 }
 
 impl Shared {
@@ -209,6 +214,7 @@ impl Monitor {
         let mut status = exchange.status.clone();
         status.waiting += exchange.submitted.len();
         status.waiting_s = exchange.waiting_since.map(|since| since.elapsed().as_secs_f64());
+        status.oldest_s = exchange.oldest_since.map(|since| since.elapsed().as_secs_f64());
         status
     }
 }
@@ -257,6 +263,7 @@ impl AgreementLog for Consensus {
 
     fn progress(&self) -> Progress {
         let status = self.monitor.status();
-        Progress { committed: Height(status.committed), waiting: status.waiting }
+        let oldest = status.oldest_s.map(Duration::from_secs_f64);
+        Progress { committed: Height(status.committed), waiting: status.waiting, oldest }
     }
 }

@@ -41,6 +41,10 @@ const MAX_HANDSHAKES: usize = 128;
 /// The largest number of them from one source: all servers of two groups may be on one host.
 const MAX_HANDSHAKES_OF_SOURCE: usize = 32;
 
+/// How many lines about the link with one server are logged in 10 s: a faulty server may connect
+/// and disconnect as often as it likes. A line says how many there were since the one before it.
+const MAX_LINES: u32 = 6;
+
 /// Another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
@@ -137,6 +141,7 @@ struct State {
     why: Option<String>,
     connection: Option<(Arc<Connection>, AbortHandle)>,
     dialing: Option<AbortHandle>,
+    lines: LogRateLimiter,
 }
 
 impl State {
@@ -198,7 +203,14 @@ impl Links {
             states.entry(peer.key.to_bytes()).or_insert_with(|| {
                 let dialing = dials(&own, &peer.key)
                     .then(|| tokio::spawn(dial(Arc::clone(&self.shared), peer)).abort_handle());
-                State { peer, since: SystemTime::now(), why: None, connection: None, dialing }
+                State {
+                    peer,
+                    since: SystemTime::now(),
+                    why: None,
+                    connection: None,
+                    dialing,
+                    lines: LogRateLimiter::default(),
+                }
             });
         }
     }
@@ -291,7 +303,9 @@ impl Shared {
             debug!(server = %key, "the server has connected again");
             self.tell(|| Inbound::Down(key));
         }
-        info!(server = %key, address = %state.peer.address, "link up");
+        if let Some(so_often) = state.lines.happened_of(MAX_LINES) {
+            info!(server = %key, address = %state.peer.address, so_often, "link up");
+        }
         (state.since, state.why) = (SystemTime::now(), None);
         self.tell(|| Inbound::Up(key));
         let connection = Arc::new(Connection::new(session, self.now()));
@@ -317,7 +331,9 @@ impl Shared {
         }
         state.connection = None;
         (state.since, state.why) = (SystemTime::now(), Some(why.to_string()));
-        warn!(server = %key, address = %state.peer.address, %why, "link down");
+        if let Some(so_often) = state.lines.happened_of(MAX_LINES) {
+            warn!(server = %key, address = %state.peer.address, %why, so_often, "link down");
+        }
         self.tell(|| Inbound::Down(*key));
     }
 
@@ -327,7 +343,9 @@ impl Shared {
         let Some(state) = peers.get_mut(&peer.key.to_bytes()) else { return };
         let why = Some(error.to_string());
         if state.connection.is_none() && state.why != why {
-            warn!(server = %peer.key, address = %peer.address, %error, "no link");
+            if let Some(so_often) = state.lines.happened_of(MAX_LINES) {
+                warn!(server = %peer.key, address = %peer.address, %error, so_often, "no link");
+            }
             state.why = why;
         }
     }

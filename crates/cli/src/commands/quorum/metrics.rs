@@ -19,7 +19,7 @@ pub(super) const METRICS: &[Metric<Named>] = &[
     }),
     gauge(
         "sunder_quorum_waiting_seconds",
-        "For how long entries have waited for the next height.",
+        "For how long entries have waited to be committed.",
         |status, samples| samples.add(&[], status.0.health.waiting_s.unwrap_or(0)),
     ),
     counter(

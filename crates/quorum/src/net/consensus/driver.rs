@@ -317,6 +317,8 @@ impl Driver {
         if is_waiting && exchange.waiting_since.is_none() {
             exchange.waiting_since = Some(Instant::now());
         }
+        let oldest = self.engine.as_ref().and_then(Engine::oldest);
+        exchange.oldest_since = oldest.map(|since| self.start + since);
         exchange.status = status;
     }
 

@@ -188,6 +188,53 @@ async fn attackers_without_a_key_keep_nobody_out() {
     drop(held);
 }
 
+/// Counts the lines that are logged.
+struct Lines(Arc<std::sync::atomic::AtomicUsize>);
+
+impl tracing::Subscriber for Lines {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn a_server_that_comes_and_goes_does_not_fill_the_log() {
+    let count = Arc::default();
+    let _guard = tracing::subscriber::set_default(Lines(Arc::clone(&count)));
+    let (one, other) = (server(0).await, server(1).await);
+    let is_first = dials(&one.peer.key, &other.peer.key);
+    let (dialer, mut acceptor) = if is_first { (one, other) } else { (other, one) };
+    acceptor.links.set_peers(&[dialer.peer]);
+    let key = secret(u8::from(!is_first));
+    let (start, mut generator) = (Instant::now(), Generator::system());
+    for _ in 0..50 {
+        let link = connection::dial(&key, &acceptor.peer, &mut generator).await.unwrap();
+        up(&mut acceptor, Topic::Log).await;
+        drop(link);
+        let down = next(&mut acceptor, Topic::Log).await;
+        assert!(matches!(down, Inbound::Down(_)), "{down:?}");
+    }
+    let periods = usize::try_from(start.elapsed().as_secs() / 10 + 1).unwrap();
+    let logged = count.load(std::sync::atomic::Ordering::Relaxed);
+    assert!((2..=periods * MAX_LINES as usize).contains(&logged), "{logged} lines of 100");
+}
+
 #[tokio::test]
 async fn removed_servers_lose_their_links() {
     let mut servers = servers(0..2).await;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use keys::PublicKey;
 use sharing::{Generator, RandomError};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::local::{Command, Registering, Requested};
@@ -24,6 +24,9 @@ use crate::protocol::policy::MessageDigest;
 use crate::protocol::server::{
     Change, Event, Job, JobResult, Output, RequestId, Server, Settings, SignRefusal, Start,
 };
+
+/// How often the state is published at least.
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A node's server and what it works with.
 pub(super) struct Core<L, F> {
@@ -150,6 +153,8 @@ where
                     self.server.handle_committed(now, &committed?, &mut self.generator)?;
                 }
                 () = wait => {}
+                // The log goes on by itself: its progress is read again.
+                () = sleep(PUBLISH_INTERVAL) => {}
             }
         }
     }
@@ -301,12 +306,12 @@ where
         result: Result<Vec<u8>, SignRefusal>,
     ) -> Result<(), NodeError> {
         let Some(Requested { digest, reply }) = self.requests.remove(&id) else { return Ok(()) };
-        let event = match &result {
-            Ok(_) => audit::Event::Signed { digest: digest.to_string(), epoch: self.epoch() },
-            Err(refusal) => audit::Event::refused("sign", &refusal.to_string(), 1),
-        };
         lock(&self.shared).count(result.is_ok());
-        self.record(&event)?;
+        let event = match &result {
+            Ok(_) => Some(audit::Event::Signed { digest: digest.to_string(), epoch: self.epoch() }),
+            Err(refusal) => lock(&self.shared).refusals.refused("sign", &refusal.to_string()),
+        };
+        event.iter().try_for_each(|event| self.record(event))?;
         // The caller may be gone.
         let _ = reply.send(result);
         Ok(())

@@ -1,7 +1,10 @@
 //! What local users ask for.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use keys::rsa;
+use service::log::LogRateLimiter;
 use sharing::{Generator, RandomError};
 use tokio::sync::oneshot;
 
@@ -26,6 +29,7 @@ pub(super) enum Command {
     Sign(Bytes, Encoding, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
     /// With the group's digest.
     StartRefresh(Group, Digest, oneshot::Sender<Result<(), RefreshRefusal>>),
+    /// To be written to the audit log.
     Record(audit::Event),
     SetRules(Vec<Rule>, oneshot::Sender<()>),
 }
@@ -34,6 +38,27 @@ pub(super) enum Command {
 #[derive(Debug)]
 pub(super) struct Registering {
     pub(super) is_new: bool,
+}
+
+/// How many refusals of one kind of request are recorded in 10 s.
+const MAX_RECORDED: u32 = 16;
+
+/// How often requests of each kind were refused, so that a local user who asks again and again does
+/// not fill the disk with the audit log.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(BTreeMap<&'static str, LogRateLimiter>);
+
+impl Refusals {
+    /// Counts a refusal. Returns what is to be recorded of it and of those since the last that was.
+    pub(super) fn refused(&mut self, request: &'static str, reason: &str) -> Option<audit::Event> {
+        let count = self.0.entry(request).or_default().happened_of(MAX_RECORDED)?;
+        Some(audit::Event::refused(request, reason, count))
+    }
+
+    /// Counts a refusal that cannot be recorded now.
+    fn count(&mut self, request: &'static str) {
+        let _ = self.0.entry(request).or_default().happened_of(0);
+    }
 }
 
 /// A request for a signature that is under way.
@@ -70,9 +95,17 @@ impl Handle {
         self.ask(|reply| Command::SetRules(rules, reply)).await
     }
 
-    fn record_refusal(&self, request: &str, reason: &str) {
-        // If too much waits already, the log shows other refusals.
-        let _ = self.commands.try_send(Command::Record(audit::Event::refused(request, reason, 1)));
+    fn record_refusal(&self, request: &'static str, reason: &str) {
+        let mut shared = lock(&self.shared);
+        match self.commands.try_reserve() {
+            Ok(place) => {
+                if let Some(event) = shared.refusals.refused(request, reason) {
+                    place.send(Command::Record(event));
+                }
+            }
+            // Too much waits already.
+            Err(_) => shared.refusals.count(request),
+        }
     }
 }
 
@@ -173,4 +206,26 @@ impl LocalService for Handle {
 fn no_epoch() -> Refusal {
     let reason = "this server waits to be invited by a group, and knows none yet";
     Refusal::new(RefusalKind::Unavailable, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_refusals_are_counted_and_few_are_recorded() {
+        let mut refusals = Refusals::default();
+        let count = |event| match event {
+            audit::Event::Refused { count, .. } => count,
+            other => panic!("{other:?}"),
+        };
+        let recorded: u64 =
+            (0..100).filter_map(|_| refusals.refused("sign", "no")).map(count).sum();
+        assert_eq!(recorded, 16);
+        assert_eq!(refusals.refused("register", "no").map(count), Some(1), "another kind");
+        // Those for which there was no place are in the next count.
+        refusals.count("refresh");
+        refusals.count("refresh");
+        assert_eq!(refusals.refused("refresh", "no").map(count), Some(3));
+    }
 }

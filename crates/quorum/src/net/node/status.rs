@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use service::log::LogRateLimiter;
 
+use super::local::Refusals;
 use super::{Handle, lock};
 use crate::log::{Height, Progress};
 use crate::net::api::{Health, Refresh, RefreshStep};
 use crate::net::links::LinkStatus;
 use crate::protocol::server::{self, Event, RunStatus, Start};
 
-/// How long entries may wait for the next height of a log that makes progress.
+/// How long entries may wait for the next height of a log that makes progress, and an entry of this
+/// server until it is committed.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the server's thread publishes.
@@ -22,10 +24,13 @@ pub(super) struct Shared {
     progress: Option<Progress>,
     /// Since when entries have waited for the height after this one.
     waiting: Option<(Height, Instant)>,
+    /// For how long the oldest entry of this server had waited at a time.
+    oldest: Option<(Duration, Instant)>,
     refresh: Option<Refresh>,
     signed: u64,
     refused: u64,
     pub(super) refused_messages: LogRateLimiter,
+    pub(super) refusals: Refusals,
     wrong_answers: u64,
 }
 
@@ -82,6 +87,13 @@ impl Shared {
         }
     }
 
+    /// For how long entries have waited: all for the next height, or an own one to be committed.
+    fn waiting(&self, now: Instant) -> Option<Duration> {
+        let stalled = self.waiting.map(|(_, since)| now.saturating_duration_since(since));
+        let own = self.oldest.map(|(age, at)| age + now.saturating_duration_since(at));
+        stalled.max(own)
+    }
+
     fn needed_approvals(&self) -> u64 {
         let epoch = self.server.as_ref().and_then(|server| server.epoch.as_ref());
         epoch.map_or(0, |epoch| epoch.faulty as u64 + 1)
@@ -119,6 +131,7 @@ impl Shared {
             let same = self.waiting.filter(|(height, _)| *height == progress.committed);
             same.unwrap_or((progress.committed, now))
         });
+        self.oldest = progress.and_then(|it| Some((it.oldest?, now)));
         (self.server, self.progress) = (Some(server), progress);
     }
 }
@@ -145,7 +158,7 @@ impl Handle {
             members.into_iter().flatten().map(|member| member.identity.to_string()).collect();
         let connected = links.iter().filter(|link| link.up && identities.contains(&link.server));
         let connected = connected.count();
-        let waiting = shared.waiting.map(|(_, since)| since.elapsed());
+        let waiting = shared.waiting(Instant::now());
         let faulty = epoch.map_or(0, |epoch| epoch.faulty);
         let problem = problem(epoch, connected, waiting);
         let health = Health {
@@ -197,7 +210,35 @@ fn problem(
     }
     if let Some(waiting) = waiting.filter(|waiting| *waiting >= PROGRESS_TIMEOUT) {
         let seconds = waiting.as_secs();
-        return format!("entries have waited for {seconds} s, and the log makes no progress");
+        return format!("entries have waited for {seconds} s: see which servers are down");
     }
     String::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A faulty leader that commits the entries of others and leaves out this server's is noticed.
+    #[test]
+    fn an_own_entry_that_waits_is_noticed_while_others_are_committed() {
+        let (begin, second) = (Instant::now(), Duration::from_secs);
+        let status = || server::Status { height: Height(0), epoch: None, requests: 0 };
+        let mut shared = Shared::default();
+        for height in 1..=20 {
+            let oldest = Some(second(height));
+            let progress = Progress { committed: Height(height), waiting: 1, oldest };
+            shared.update(status(), Some(progress), begin + second(height));
+        }
+        assert_eq!(shared.waiting(begin + second(21)), Some(second(21)));
+        // Those of others wait for the height only.
+        let progress = |height| Progress { committed: Height(height), waiting: 1, oldest: None };
+        shared.update(status(), Some(progress(20)), begin + second(21));
+        assert_eq!(shared.waiting(begin + second(25)), Some(second(5)));
+        shared.update(status(), Some(progress(21)), begin + second(26));
+        assert_eq!(shared.waiting(begin + second(26)), Some(second(0)));
+        let none = Progress { committed: Height(21), ..Progress::default() };
+        shared.update(status(), Some(none), begin + second(27));
+        assert_eq!(shared.waiting(begin + second(99)), None);
+    }
 }

@@ -10,7 +10,7 @@
 //! and another continues the chain.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -153,7 +153,7 @@ pub struct Position {
 
 impl AuditLog {
     /// Opens the log in a store's directory, or begins one. A last line that a crash left
-    /// incomplete is removed.
+    /// incomplete is removed, and so are zeros that a power cut left at the end.
     ///
     /// # Errors
     /// When the file cannot be read or written, or the chain is broken.
@@ -248,7 +248,7 @@ fn last_of_full_files(directory: &Path) -> Result<Option<Position>, StoreError> 
 }
 
 /// Checks the chain of a log. Returns the last complete line and the length up to its end; `None`
-/// if there is no line.
+/// if there is no line. A last line that is incomplete, or zeros at the end, do not count.
 ///
 /// # Errors
 /// When the file cannot be read, or a complete line does not follow from the one before.
@@ -259,7 +259,8 @@ pub fn verify(file: impl Read, path: &Path) -> Result<(Option<Position>, u64), S
         let mut text = Vec::new();
         let mut limited = (&mut reader).take(MAX_LINE);
         limited.read_until(b'\n', &mut text).map_err(of_file(path))?;
-        if !text.ends_with(b"\n") && (text.len() as u64) < MAX_LINE {
+        let is_last = !text.ends_with(b"\n") && (text.len() as u64) < MAX_LINE;
+        if is_last || is_unwritten(&text, &mut reader).map_err(of_file(path))? {
             break;
         }
         let position = checked(&text, last.as_ref());
@@ -268,6 +269,23 @@ pub fn verify(file: impl Read, path: &Path) -> Result<(Option<Position>, u64), S
         len += text.len() as u64;
     }
     Ok((last, len))
+}
+
+/// Whether the file ends in zeros from this line on, or from within it: after a power cut the
+/// system may have kept the file's length and not what was written last. No line contains a zero.
+fn is_unwritten(text: &[u8], rest: &mut impl Read) -> io::Result<bool> {
+    let zeros = text.iter().position(|&byte| byte == 0).map(|begin| &text[begin..]);
+    if zeros.is_none_or(|zeros| zeros.iter().any(|&byte| byte != 0)) {
+        return Ok(false);
+    }
+    let mut buffer = [0; 4096];
+    loop {
+        match rest.read(&mut buffer)? {
+            0 => return Ok(true),
+            len if buffer[..len].iter().any(|&byte| byte != 0) => return Ok(false),
+            _ => {}
+        }
+    }
 }
 
 /// The position of a line that follows `last`; `None` if it does not follow. The first line of a

@@ -508,6 +508,15 @@ fn a_line_that_a_crash_left_incomplete_is_removed() {
         assert_eq!(*open(&place).unwrap().audit().last(), last);
         assert_eq!(fs::read(&path).unwrap(), whole);
     }
+    // What a power cut left: the file's length, and not all that was written last.
+    for (cut, zeros) in [(0, 1), (0, 5000), (20, 4076), (20, 4077), (20, 70_000)] {
+        fs::write(&path, [&whole[..], &whole[..cut], &vec![0; zeros]].concat()).unwrap();
+        assert_eq!(*open(&place).unwrap().audit().last(), last, "{zeros} zeros");
+        assert_eq!(fs::read(&path).unwrap(), whole);
+    }
+    // Zeros before something else are a change.
+    fs::write(&path, [&whole[..], &vec![0; 70_000], b"{\n"].concat()).unwrap();
+    assert!(matches!(open(&place).unwrap_err(), StoreError::BrokenChain { .. }));
     // A line that does not end is no such line.
     fs::write(&path, [&whole[..], &[b'a'; 5000]].concat()).unwrap();
     assert!(matches!(open(&place).unwrap_err(), StoreError::BrokenChain { .. }));

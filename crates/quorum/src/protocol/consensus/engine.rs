@@ -249,6 +249,11 @@ impl Engine {
         self.pool.len()
     }
 
+    /// Since when the oldest entry has waited that this server has submitted.
+    pub(crate) fn oldest(&self) -> Option<Duration> {
+        self.pool.oldest_of(self.signer.address())
+    }
+
     /// What is to be done since the last call, in this order.
     pub(crate) fn outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.outputs)
@@ -268,7 +273,7 @@ impl Engine {
         entry: Bytes,
         now: Duration,
     ) -> Result<Result<(), PoolFull>, EngineError> {
-        match self.pool.submit(self.signer.address(), entry.clone()) {
+        match self.pool.submit(self.signer.address(), entry.clone(), now) {
             Ok(is_new) => {
                 if is_new {
                     self.outputs.push(Output::Broadcast(Message::Entry(entry)));

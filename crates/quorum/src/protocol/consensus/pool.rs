@@ -27,6 +27,8 @@ struct Waiting {
     digest: Digest,
     source: Address,
     entry: Bytes,
+    /// When it came.
+    since: Duration,
 }
 
 /// The entries that wait, oldest first.
@@ -58,7 +60,7 @@ impl Pool {
         if self.digests.contains(&digest) || self.remembered.contains(&digest) {
             return Ok(());
         }
-        self.insert(source, entry, digest)
+        self.insert(source, entry, digest, now)
     }
 
     /// Adds an entry that was submitted here: it is committed again if it was before. Returns
@@ -66,7 +68,12 @@ impl Pool {
     ///
     /// # Errors
     /// When too many wait that were submitted here.
-    pub(super) fn submit(&mut self, own: Address, entry: Bytes) -> Result<bool, PoolFull> {
+    pub(super) fn submit(
+        &mut self,
+        own: Address,
+        entry: Bytes,
+        now: Duration,
+    ) -> Result<bool, PoolFull> {
         let digest = Digest::of(&[&entry]);
         match self.waiting.iter().position(|waiting| waiting.digest == digest) {
             Some(index) if self.waiting[index].source == own => Ok(false),
@@ -75,13 +82,19 @@ impl Pool {
                 self.waiting.remove(index);
                 self.digests.remove(&digest);
                 self.count();
-                self.insert(own, entry, digest).map(|()| true)
+                self.insert(own, entry, digest, now).map(|()| true)
             }
-            None => self.insert(own, entry, digest).map(|()| true),
+            None => self.insert(own, entry, digest, now).map(|()| true),
         }
     }
 
-    fn insert(&mut self, source: Address, entry: Bytes, digest: Digest) -> Result<(), PoolFull> {
+    fn insert(
+        &mut self,
+        source: Address,
+        entry: Bytes,
+        digest: Digest,
+        since: Duration,
+    ) -> Result<(), PoolFull> {
         let (number, bytes) = self.usage.entry(source).or_default();
         if *number == MAX_WAITING || *bytes + entry.len() > MAX_WAITING_BYTES {
             return Err(PoolFull);
@@ -89,7 +102,7 @@ impl Pool {
         *number += 1;
         *bytes += entry.len();
         self.digests.insert(digest);
-        self.waiting.push_back(Waiting { digest, source, entry });
+        self.waiting.push_back(Waiting { digest, source, entry, since });
         Ok(())
     }
 
@@ -105,6 +118,11 @@ impl Pool {
     pub(super) fn of(&self, source: Address) -> impl Iterator<Item = &Bytes> {
         let own = self.waiting.iter().filter(move |waiting| waiting.source == source);
         own.map(|waiting| &waiting.entry)
+    }
+
+    /// Since when the oldest entry of a server has waited.
+    pub(super) fn oldest_of(&self, source: Address) -> Option<Duration> {
+        self.waiting.iter().find(|waiting| waiting.source == source).map(|waiting| waiting.since)
     }
 
     /// As many of the oldest entries as fit in one value.
@@ -173,7 +191,7 @@ mod tests {
             pool.add(OTHER, entry(&format!("{number}")), Duration::ZERO).unwrap();
         }
         assert_eq!(pool.add(OTHER, entry("one more"), Duration::ZERO), Err(PoolFull));
-        assert_eq!(pool.submit(OWN, entry("one more")), Ok(true));
+        assert_eq!(pool.submit(OWN, entry("one more"), Duration::ZERO), Ok(true));
         // Nor with the bytes of few.
         let mut pool = Pool::default();
         for number in 0..4 {
@@ -188,13 +206,13 @@ mod tests {
     #[test]
     fn late_copies_are_dropped_and_own_entries_are_committed_again() {
         let mut pool = Pool::default();
-        assert_eq!(pool.submit(OWN, entry("a")), Ok(true));
-        assert_eq!(pool.submit(OWN, entry("a")), Ok(false));
+        assert_eq!(pool.submit(OWN, entry("a"), Duration::ZERO), Ok(true));
+        assert_eq!(pool.submit(OWN, entry("a"), Duration::ZERO), Ok(false));
         let value = Value::new(OWN, &pool.batch()).unwrap();
         pool.committed(&value, Duration::ZERO);
         pool.add(OTHER, entry("a"), MEMORY).unwrap();
         assert!(pool.is_empty());
-        assert_eq!(pool.submit(OWN, entry("a")), Ok(true));
+        assert_eq!(pool.submit(OWN, entry("a"), Duration::ZERO), Ok(true));
         pool.committed(&value, MEMORY);
         pool.add(OTHER, entry("a"), MEMORY * 3).unwrap();
         assert_eq!(pool.len(), 1);
@@ -205,7 +223,21 @@ mod tests {
     fn an_entry_that_waits_already_becomes_this_servers_own() {
         let mut pool = Pool::default();
         pool.add(OTHER, entry("a"), Duration::ZERO).unwrap();
-        assert_eq!(pool.submit(OWN, entry("a")), Ok(true));
+        assert_eq!(pool.submit(OWN, entry("a"), Duration::ZERO), Ok(true));
         assert_eq!((pool.len(), pool.of(OWN).count(), pool.of(OTHER).count()), (1, 1, 0));
+    }
+
+    #[test]
+    fn the_age_of_an_own_entry_does_not_depend_on_what_is_committed_meanwhile() {
+        let (mut pool, second) = (Pool::default(), Duration::from_secs);
+        pool.submit(OWN, entry("a"), second(1)).unwrap();
+        pool.submit(OWN, entry("b"), second(2)).unwrap();
+        pool.submit(OWN, entry("a"), second(9)).unwrap();
+        pool.add(OTHER, entry("c"), second(3)).unwrap();
+        pool.committed(&Value::new(OTHER, &[entry("c")]).unwrap(), second(4));
+        assert_eq!(pool.oldest_of(OWN), Some(second(1)));
+        pool.committed(&Value::new(OTHER, &[entry("a")]).unwrap(), second(5));
+        assert_eq!(pool.oldest_of(OWN), Some(second(2)));
+        assert_eq!(pool.oldest_of(OTHER), None);
     }
 }
