@@ -56,6 +56,8 @@ pub struct NewServer {
     shares: Option<Arc<Shares>>,
     computed: Progress<Entry>,
     recovery: Option<Recovery>,
+    /// When 2f'+1 session keys were registered.
+    registered_at: Option<Duration>,
     /// When to give up the run that has ended (5.2.2).
     give_up_at: Option<Duration>,
     retries: Retries<Purpose>,
@@ -129,6 +131,7 @@ impl NewServer {
             shares: None,
             computed: Progress::Missing,
             recovery: None,
+            registered_at: None,
             give_up_at: None,
             retries: Retries::new(delays.resend),
             outputs: VecDeque::new(),

@@ -26,7 +26,9 @@ pub type Shares = BTreeMap<Label, SecretInteger>;
 /// How long servers wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Delays {
-    /// Until a new server says that labels without a dealing need one.
+    /// The longest that a new server waits for the dealings of the last f designated dealers before
+    /// it asks all old servers: it waits as long as those of the others took, and half a second at
+    /// least.
     pub need: Duration,
     /// Until a new server without shares gives up the run after its end (5.2.2).
     pub grace: Duration,

@@ -322,6 +322,37 @@ fn a_refresh_finishes_without_f_servers_of_either_group() {
 }
 
 #[test]
+fn the_last_dealers_get_as_long_as_the_others_took() {
+    let need = |world: &World| {
+        world
+            .links
+            .iter()
+            .any(|(.., bytes)| matches!(Message::parse(bytes), Ok(Message::Need { .. })))
+    };
+    let seconds = Duration::from_secs;
+    for (took, waited) in [(0, Duration::from_millis(500)), (3, seconds(3)), (9, DELAYS.need)] {
+        let mut world = World::new(1, 1, 9);
+        world.silent.push((Side::Old, ServerIndex(3)));
+        // The new servers register, and see that all have.
+        for address in world.addresses().repeat(2) {
+            if !world.silent.contains(&address) {
+                world.poll(address);
+            }
+        }
+        world.now = seconds(took);
+        for address in world.addresses() {
+            if address.0 == Side::New {
+                world.poll(address);
+            }
+        }
+        assert!(!need(&world), "without dealings there is nothing to wait for");
+        world.run();
+        world.assert_refreshed(4);
+        assert_eq!(world.now, seconds(took) + waited);
+    }
+}
+
+#[test]
 fn a_refresh_finishes_if_no_server_gets_all_dealings() {
     for faulty in 1..=2 {
         let mut world = World::new(faulty, faulty, 7);

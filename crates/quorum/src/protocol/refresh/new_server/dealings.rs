@@ -1,5 +1,6 @@
 //! The dealings that a new server receives: it checks them, and confirms or complains.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use sharing::{Generator, RandomError};
@@ -15,6 +16,9 @@ use super::super::session::SessionSecret;
 use super::{NewServer, Purpose};
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::wire::Digest;
+
+/// How long a new server waits for the last f designated dealers at least.
+const MIN_NEED_DELAY: Duration = Duration::from_millis(500);
 
 /// A dealing that an old server has sent.
 pub(super) struct Received {
@@ -141,13 +145,23 @@ impl NewServer {
         Ok(())
     }
 
-    /// The request for dealings of all labels (3.3.1).
+    /// The request for dealings of all labels (3.3.1). The dealings of 2f+1 servers always come:
+    /// the others get as long again, so that all labels of a machine that is slow, but not twice as
+    /// slow, are not dealt once more.
     pub(super) fn say_need(&mut self, now: Duration, board: &Board, run: &Run) {
         let old = board.epoch().group.combination();
-        if run.next_epoch().is_some() || run.read_chosen(old).is_some() {
+        // Before that, no dealing can be proved.
+        let are_registered = run.session_keys().len() >= self.new.quorum();
+        if !are_registered || run.next_epoch().is_some() || run.read_chosen(old).is_some() {
             return;
         }
-        let delay = self.delays.need;
+        let since = *self.registered_at.get_or_insert(now);
+        let lacking = old.labels().filter(|label| run.chosen(*label).is_none());
+        let late: BTreeSet<_> = lacking.map(|label| old.designated_dealer(label)).collect();
+        if late.len() > old.faulty() {
+            return;
+        }
+        let delay = now.saturating_sub(since).max(MIN_NEED_DELAY).min(self.delays.need);
         if self.retries.is_due_after(Purpose::Need, now, delay) {
             for server in old.servers() {
                 let message = Message::Need { run: self.run };
