@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use zeroize::Zeroizing;
 
 /// The largest length of a bulk message, in bytes.
 pub const MAX_MESSAGE_LEN: usize = 64 << 20;
@@ -256,7 +257,8 @@ impl Sending {
     }
 }
 
-/// A message that has arrived. Its sender gets credit when [`Incoming::consumed`] is told of it.
+/// A message that has arrived, which is wiped when its bytes are dropped. Its sender gets credit
+/// when [`Incoming::consumed`] is told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
     pub(crate) topic: Topic,
@@ -294,7 +296,8 @@ struct Receiving {
 struct Partial {
     topic: Topic,
     len: usize,
-    bytes: Vec<u8>,
+    /// It may contain secrets.
+    bytes: Zeroizing<Vec<u8>>,
 }
 
 impl Incoming {
@@ -345,7 +348,7 @@ impl Incoming {
         }
         receiving.unconsumed += cost(len);
         // Memory is taken as bytes arrive, not as they are announced.
-        let bytes = Vec::with_capacity(len.min(2 * MAX_CHUNK_DATA));
+        let bytes = Zeroizing::new(Vec::with_capacity(len.min(2 * MAX_CHUNK_DATA)));
         receiving.partial = Some(Partial { topic, len, bytes });
         receiving.extend(lane, data, malformed)
     }
@@ -391,13 +394,29 @@ impl Receiving {
         {
             return Err(malformed);
         }
-        partial.bytes.extend_from_slice(data);
+        partial.extend(data);
         match self.partial.take_if(|partial| partial.bytes.len() == partial.len) {
             Some(Partial { topic, bytes, .. }) => {
-                Ok(Arrival::Message(Received { topic, lane, bytes: bytes.into() }))
+                let bytes = Bytes::from_owner(bytes);
+                Ok(Arrival::Message(Received { topic, lane, bytes }))
             }
             None => Ok(Arrival::Part),
         }
+    }
+}
+
+impl Partial {
+    /// Appends bytes. A buffer that is too short is wiped when its bytes have moved to a longer
+    /// one.
+    fn extend(&mut self, data: &[u8]) {
+        let len = self.bytes.len() + data.len();
+        if len > self.bytes.capacity() {
+            let capacity = self.len.min(2 * len);
+            let mut longer = Zeroizing::new(Vec::with_capacity(capacity));
+            longer.extend_from_slice(&self.bytes);
+            self.bytes = longer;
+        }
+        self.bytes.extend_from_slice(data);
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use keys::PublicKey;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use super::handshake::Session;
 use super::lanes::{
@@ -53,7 +54,8 @@ pub(crate) struct Link {
     received: VecDeque<Received>,
     /// The beginning of a record.
     partial: Vec<u8>,
-    plaintext: Vec<u8>,
+    /// A chunk. It is wiped after use, and its buffer never moves.
+    plaintext: Zeroizing<Vec<u8>>,
     heard: Duration,
     next_ping: Duration,
     next_rekey: Duration,
@@ -72,7 +74,7 @@ impl Link {
             incoming: Incoming::default(),
             received: VecDeque::new(),
             partial: Vec::new(),
-            plaintext: vec![0; MAX_RECORD_LEN],
+            plaintext: Zeroizing::new(vec![0; MAX_RECORD_LEN]),
             heard: now,
             next_ping: now,
             next_rekey: now + REKEY_INTERVAL,
@@ -121,7 +123,9 @@ impl Link {
         let read = self.session.noise.read_message(record, &mut self.plaintext);
         let len = read.map_err(|_| LinkError::Decrypt)?;
         self.heard = now;
-        match self.incoming.handle_chunk(&self.plaintext[..len])? {
+        let arrival = self.incoming.handle_chunk(&self.plaintext[..len]);
+        self.plaintext[..len].zeroize();
+        match arrival? {
             Arrival::Message(received) => self.received.push_back(received),
             Arrival::Ping(number) => self.outgoing.pong(number),
             Arrival::Pong(number) => {
@@ -164,6 +168,7 @@ impl Link {
         bytes.resize(begin + len, 0);
         let written = self.session.noise.write_message(&self.plaintext, &mut bytes[begin..]);
         debug_assert_eq!(written, Ok(len));
+        self.plaintext.as_mut_slice().zeroize();
         self.plaintext.resize(MAX_RECORD_LEN, 0);
         if rekey {
             self.session.noise.rekey_outgoing();

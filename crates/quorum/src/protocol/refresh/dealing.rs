@@ -62,7 +62,9 @@ impl DealingSeed {
         let seed = |it: Label| {
             Seed(mac(&self.0, &[b"subshare", &label.0.to_be_bytes(), &it.0.to_be_bytes()]))
         };
-        let seeds = new.labels().filter(|&label| label != REMAINDER).map(seed).collect();
+        // With room for all of them: a buffer that grows leaves copies.
+        let mut seeds = Vec::with_capacity(new.label_count());
+        seeds.extend(new.labels().filter(|&label| label != REMAINDER).map(seed));
         parameters.range.split_with(share, seeds)
     }
 
