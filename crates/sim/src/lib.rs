@@ -9,7 +9,8 @@
 //!   reordered and queued at a bottleneck as its [`Conditions`] say;
 //! - a link may be seized by an attacker, who then gets everything sent on it and decides what, if
 //!   anything, arrives. Reading, changing, dropping, delaying, injecting, swapping, replaying and
-//!   closing all come down to this one power.
+//!   closing all come down to this one power;
+//! - [`run_seeds`] runs a simulation with many seeds on all processors, and names one that fails.
 //!
 //! ```
 //! use std::time::Duration;
@@ -34,7 +35,9 @@
 mod link;
 mod network;
 mod rng;
+mod seeds;
 
 pub use link::{Bottleneck, Conditions};
 pub use network::{Event, LinkId, Network};
 pub use rng::Rng;
+pub use seeds::run_seeds;

@@ -6,8 +6,6 @@
 //! In every case, only sent packets are delivered, and none twice; and once the faults stop,
 //! packets are delivered again. `SUNDER_SEEDS=N` runs more seeds, `SUNDER_SEED=S` one.
 
-use std::env;
-use std::thread;
 use std::time::Duration;
 
 use crate::scenario::Scenario;
@@ -67,17 +65,7 @@ fn run(seed: u64) {
 
 #[test]
 fn whatever_happens_nothing_wrong_comes_out_and_it_recovers() {
-    if let Ok(seed) = env::var("SUNDER_SEED") {
-        return run(seed.parse().expect("SUNDER_SEED is a number"));
-    }
-    let seeds = env::var("SUNDER_SEEDS").map_or(400, |seeds| seeds.parse().expect("a number"));
-    let threads = thread::available_parallelism().map_or(1, |count| count.get() as u64);
-    thread::scope(|scope| {
-        for first in 0..threads {
-            let step = usize::try_from(threads).unwrap();
-            scope.spawn(move || (first..seeds).step_by(step).for_each(run));
-        }
-    });
+    sim::run_seeds(400, run);
 }
 
 /// A tunnel that needs two of three channels begins with any two, and the third joins without loss

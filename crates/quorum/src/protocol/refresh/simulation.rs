@@ -9,9 +9,6 @@ mod scenario;
 mod world;
 
 use std::collections::BTreeMap;
-use std::env;
-use std::num::NonZero;
-use std::thread;
 use std::time::Duration;
 
 use sim::Rng;
@@ -48,50 +45,25 @@ const EVENTS: [&str; 22] = [
 /// `SUNDER_SEEDS=N` runs as many seeds, `SUNDER_SEED=S` one of them.
 #[test]
 fn a_refresh_is_safe_and_finishes() {
-    if let Ok(seed) = env::var("SUNDER_SEED") {
-        println!("{:#?}", run(seed.parse().expect("SUNDER_SEED is a number")));
-        return;
+    let runs = sim::run_seeds(250, run);
+    let mut counts = BTreeMap::<&String, u64>::new();
+    for (what, count) in runs.iter().flatten() {
+        *counts.entry(what).or_default() += count;
     }
-    let seeds = env::var("SUNDER_SEEDS").map_or(250, |seeds| seeds.parse().expect("a number"));
-    let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    let mut counts = BTreeMap::<String, u64>::new();
-    thread::scope(|scope| {
-        let some = |first| move || (first..seeds).step_by(threads).map(run).collect::<Vec<_>>();
-        let running: Vec<_> = (0..).take(threads).map(|first| scope.spawn(some(first))).collect();
-        for thread in running {
-            for seen in thread.join().expect("the seed is printed above") {
-                for (what, count) in seen {
-                    *counts.entry(what).or_default() += count;
-                }
-            }
-        }
-    });
     println!("{counts:#?}");
-    for event in EVENTS {
+    for event in EVENTS.map(str::to_owned).iter().filter(|_| runs.len() > 1) {
         assert!(counts.contains_key(event), "{event}: not in any run");
     }
 }
 
 /// Runs a seed. Returns what happened, and how often.
 fn run(seed: u64) -> BTreeMap<String, u64> {
-    let _named = Named(seed);
     let mut rng = Rng::new(seed);
     let scenario = Scenario::random(&mut rng);
     let mut world = World::new(scenario, seed, rng);
     world.run();
     world.check();
     world.seen()
-}
-
-/// Says which seed has failed.
-struct Named(u64);
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            eprintln!("SUNDER_SEED={} shows it again", self.0);
-        }
-    }
 }
 
 /// A time of so many milliseconds.

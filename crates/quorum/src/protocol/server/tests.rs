@@ -1,7 +1,6 @@
 //! Whole servers in memory, over links that may lose messages and a log that loses nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::env;
 
 use keys::rsa::Encoding;
 use sim::Rng;
@@ -325,9 +324,7 @@ fn what_is_not_registered_is_not_signed() {
 /// `SUNDER_SEEDS=N` runs as many seeds, `SUNDER_SEED=S` one of them.
 #[test]
 fn servers_stop_and_start_at_any_step_and_messages_are_lost() {
-    let one = env::var("SUNDER_SEED").ok().map(|seed| seed.parse::<u64>().expect("a number"));
-    let seeds = env::var("SUNDER_SEEDS").map_or(20, |seeds| seeds.parse().expect("a number"));
-    for seed in one.map_or(0..seeds, |seed| seed..seed + 1) {
+    sim::run_seeds(20, |seed| {
         let mut world = World::new(1, 100..104, seed);
         let to = group(1, 100);
         let members: Vec<Number> = (100..104).collect();
@@ -359,7 +356,7 @@ fn servers_stop_and_start_at_any_step_and_messages_are_lost() {
         });
         world.assert_wiped(2, &members);
         world.sign(103, b"after");
-    }
+    });
 }
 
 #[test]
