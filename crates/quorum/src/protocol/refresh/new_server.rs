@@ -153,7 +153,7 @@ impl NewServer {
             Item::Dealing(dealer, round) => {
                 let dealing = Dealing::read(&mut reader)?;
                 let state = ReceivedState::Confirmed(self.confirm(dealing.proofs.digest));
-                self.dealings.insert((dealer, round), Received { dealing, state });
+                self.dealings.insert((dealer, round), Received::new(dealing, state));
             }
             Item::Shares => {
                 let Message::Shares(answer) = Message::parse(bytes)? else {
@@ -403,7 +403,8 @@ impl NewServer {
 
     /// The proofs with a digest, if this server has them.
     fn proofs(&self, digest: Digest) -> Option<&Arc<Proofs>> {
-        let mut received = self.dealings.values().map(|received| &received.dealing.proofs);
+        let received = self.dealings.values().filter_map(|received| received.dealing.as_ref());
+        let mut received = received.map(|dealing| &dealing.proofs);
         received.find(|proofs| proofs.digest == digest).or_else(|| self.fetched.get(&digest))
     }
 

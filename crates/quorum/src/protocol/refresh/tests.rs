@@ -1,6 +1,7 @@
 //! Refreshes in memory, with all servers and a log that loses nothing. Links lose messages.
 
 mod board;
+mod dealings;
 mod possession;
 mod recovery;
 

@@ -22,7 +22,9 @@ const MIN_NEED_DELAY: Duration = Duration::from_millis(500);
 
 /// A dealing that an old server has sent.
 pub(super) struct Received {
-    pub(super) dealing: Dealing,
+    /// `None` once it is refused: only its labels are kept.
+    pub(super) dealing: Option<Dealing>,
+    labels: BTreeSet<Label>,
     pub(super) state: ReceivedState,
 }
 
@@ -38,8 +40,20 @@ pub(super) enum ReceivedState {
     Refused,
 }
 
+impl Received {
+    pub(super) fn new(dealing: Dealing, state: ReceivedState) -> Self {
+        let labels = dealing.proofs.manifest.labels().collect();
+        Self { dealing: Some(dealing), labels, state }
+    }
+
+    fn refuse(&mut self) {
+        (self.dealing, self.state) = (None, ReceivedState::Refused);
+    }
+}
+
 impl NewServer {
-    /// Keeps one dealing of each dealer and round.
+    /// Keeps one dealing of each dealer and label. No correct dealer deals a label in two rounds:
+    /// so what is kept of a dealer is never more than one dealing of all its labels.
     pub(super) fn handle_dealing(
         &mut self,
         from: ServerIndex,
@@ -51,11 +65,16 @@ impl NewServer {
         let key = (from, manifest.round);
         if let Some(known) = self.dealings.get(&key) {
             // The dealer did not get the confirmation, or sends another dealing.
-            if let ReceivedState::Confirmed(signature) = known.state
-                && known.dealing.proofs.digest == dealing.proofs.digest
+            if let (ReceivedState::Confirmed(signature), Some(known)) =
+                (&known.state, &known.dealing)
+                && known.proofs.digest == dealing.proofs.digest
             {
-                self.send_confirmation(from, known.dealing.proofs.digest, signature);
+                self.send_confirmation(from, dealing.proofs.digest, *signature);
             }
+            return;
+        }
+        let mut others = self.dealings.iter().filter(|((dealer, _), _)| *dealer == from);
+        if others.any(|(_, it)| manifest.labels().any(|label| it.labels.contains(&label))) {
             return;
         }
         let old = &board.epoch().group;
@@ -66,8 +85,16 @@ impl NewServer {
             && dealing.has_lengths(self.index, &self.new, &self.parameters)
             && old.verify(from, &message, &delivery.signature);
         if is_dealers && self.session.is_some() && !run.excluded().contains(&from) {
-            self.dealings.insert(key, Received { dealing, state: ReceivedState::Waiting });
+            self.dealings.insert(key, Received::new(dealing, ReceivedState::Waiting));
         }
+    }
+
+    /// How many dealings of a dealer it knows, and has the bytes of.
+    #[cfg(test)]
+    pub(in super::super) fn kept_dealings(&self, of: ServerIndex) -> (usize, usize) {
+        let known = self.dealings.iter().filter(|((dealer, _), _)| *dealer == of);
+        let known: Vec<_> = known.map(|(_, received)| received).collect();
+        (known.len(), known.iter().filter(|it| it.dealing.is_some()).count())
     }
 
     /// New node, steps 4 and 5.
@@ -83,13 +110,13 @@ impl NewServer {
             return;
         }
         for received in self.dealings.values_mut() {
-            if matches!(received.state, ReceivedState::Waiting) {
-                received.state = ReceivedState::InWork;
+            if let (ReceivedState::Waiting, Some(dealing)) = (&received.state, &received.dealing) {
                 let task = Task::Verify {
-                    dealing: received.dealing.clone(),
+                    dealing: dealing.clone(),
                     witnesses: self.old_witnesses.clone(),
                     owner: owner.clone(),
                 };
+                received.state = ReceivedState::InWork;
                 self.outputs.push_back(Output::Job(Job { of: self.run, task }));
             }
         }
@@ -103,19 +130,21 @@ impl NewServer {
     ) {
         let confirmation = self.confirm(digest);
         let Some(received) = self.dealings.get_mut(&dealing) else { return };
-        received.state = match verdict {
-            Verdict::Right => ReceivedState::Confirmed(confirmation),
-            Verdict::WrongProofs => ReceivedState::Refused,
-            Verdict::WrongSubshare { label, subshare } => ReceivedState::Wrong { label, subshare },
-        };
-        // New node, step 6 (3.3.1): the confirmation goes to the dealer, after the dealing is
-        // stored: others may need its proofs.
-        if verdict == Verdict::Right {
-            let mut bytes = Zeroizing::new(Vec::new());
-            received.dealing.write(&mut bytes);
-            let item = Item::Dealing(dealing.0, dealing.1);
-            self.outputs.push_back(Output::Save { item, bytes });
-            self.send_confirmation(dealing.0, digest, confirmation);
+        match (verdict, &received.dealing) {
+            // New node, step 6 (3.3.1): the confirmation goes to the dealer, after the dealing is
+            // stored: others may need its proofs.
+            (Verdict::Right, Some(right)) => {
+                let mut bytes = Zeroizing::new(Vec::new());
+                right.write(&mut bytes);
+                received.state = ReceivedState::Confirmed(confirmation);
+                let item = Item::Dealing(dealing.0, dealing.1);
+                self.outputs.push_back(Output::Save { item, bytes });
+                self.send_confirmation(dealing.0, digest, confirmation);
+            }
+            (Verdict::WrongSubshare { label, subshare }, Some(_)) => {
+                received.state = ReceivedState::Wrong { label, subshare };
+            }
+            _ => received.refuse(),
         }
     }
 
@@ -128,9 +157,9 @@ impl NewServer {
         let Some(session) = &self.session else { return Ok(()) };
         for received in self.dealings.values_mut() {
             let ReceivedState::Wrong { label, subshare } = received.state else { continue };
-            received.state = ReceivedState::Refused;
-            let dealing = &received.dealing;
+            let Some(dealing) = &received.dealing else { continue };
             let complaint = complaint(dealing, (label, subshare), self.index, session, generator)?;
+            received.refuse();
             let dealer = complaint.manifest.dealer;
             let body = Body::Complaint { run: self.run, complaint: Box::new(complaint) };
             self.complaints.insert(dealer, Entry::new(self.index, body, &self.identity));

@@ -105,11 +105,10 @@ impl NewServer {
         if !is_needed || self.sums.contains_key(&digest) {
             return;
         }
-        let is_meant = |it: &&Received| {
-            let is_confirmed = matches!(it.state, ReceivedState::Confirmed(_));
-            it.dealing.proofs.digest == digest && is_confirmed
-        };
-        let confirmed = self.dealings.values().find(is_meant).map(|it| it.dealing.clone());
+        let is_confirmed = |it: &&Received| matches!(it.state, ReceivedState::Confirmed(_));
+        let confirmed = self.dealings.values().filter(is_confirmed);
+        let mut confirmed = confirmed.filter_map(|it| it.dealing.as_ref());
+        let confirmed = confirmed.find(|it| it.proofs.digest == digest).cloned();
         if let (Some(dealing), Some(owner)) = (confirmed, self.owner()) {
             self.sums.insert(digest, PartialSum::InWork);
             self.job(Task::Sum { dealing, labels, owner });

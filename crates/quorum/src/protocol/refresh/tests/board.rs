@@ -180,7 +180,7 @@ fn computed_comes_after_the_choice_with_a_proof_for_its_witnesses_and_server() {
 }
 
 /// A board on which all new servers have session keys, and dealings to the first of them.
-fn dealt() -> (World, Vec<Dealing>) {
+pub(super) fn dealt() -> (World, Vec<Dealing>) {
     let mut world = World::new(1, 1, 6);
     let mut dealings = Vec::new();
     let first = (Side::New, ServerIndex(0));
@@ -205,7 +205,7 @@ fn session(world: &World) -> SessionSecret {
 }
 
 /// Signs a dealing to the first new server again.
-fn sign(dealing: &mut Dealing) {
+pub(super) fn sign(dealing: &mut Dealing) {
     let mut delivery = (*dealing.delivery).clone();
     let manifest = &dealing.proofs.manifest;
     let digest = dealing.proofs.digest;
