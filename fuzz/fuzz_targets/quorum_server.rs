@@ -1,32 +1,112 @@
 //! What a server of a group gets from others: headers, entries of the log, messages of a refresh
-//! and starts have one encoding each, and a server that waits to be invited takes none of them.
+//! and starts have one encoding each; a server that waits to be invited takes none of them, and a
+//! member signs nothing for them and saves nothing but entries of the log.
 #![no_main]
 
+mod changes;
+
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use arbitrary::Arbitrary;
+use changes::Changes;
 use keys::{RsaPublicKey, SecretKey};
 use libfuzzer_sys::fuzz_target;
+use quorum::ShareFile;
+use quorum::fuzzing::share_files;
 use quorum::group::Header;
 use quorum::links::Topic;
+use quorum::log::{Committed, Height};
+use quorum::policy::MessageDigest;
 use quorum::refresh::{Delays, Entry, Message};
-use quorum::server::{Saved, Server, Settings, Start, Timeouts};
+use quorum::server::{Change, Event, Output, Saved, Server, Settings, Start, Timeouts};
+use sharing::Generator;
 
-fn server() -> Server {
+static FILES: LazyLock<Vec<ShareFile>> = LazyLock::new(share_files);
+
+/// Messages, and entries of the log.
+static EXAMPLES: LazyLock<[Vec<Vec<u8>>; 2]> = LazyLock::new(|| {
+    let start = Start::first(FILES[0].header.clone(), &FILES[0].witnesses).to_bytes();
+    let digest = [8; 32];
+    let refresh = |kind: u8, rest: &[u8]| [&[1, kind], rest].concat();
+    let shares = [&1_u64.to_be_bytes()[..], &[0; 4], &[0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 5]].concat();
+    let request = [&1_u64.to_be_bytes()[..], &[0, 3, 1], b"message"].concat();
+    let signing = |kind: u8, rest: &[u8]| [&[kind][..], &7_u64.to_be_bytes(), rest].concat();
+    let messages = vec![
+        [&[2], &start[..]].concat(),
+        refresh(2, &[8; 96]),
+        refresh(3, &digest),
+        refresh(4, &digest),
+        refresh(6, &[0, 0, 0, 0, 0, 0, 0, 1, 1]),
+        refresh(7, &shares),
+        refresh(8, &digest),
+        refresh(9, &[&digest[..], &shares[12..]].concat()),
+        signing(1, &request),
+        signing(2, &[&[0; 7][..], &[1, 0, 0, 3], &[8; 32], &[9; 64], &[7; 64]].concat()),
+        signing(3, &[]),
+    ];
+    let mut entries = Vec::new();
+    for number in 1..=2 {
+        let mut server = member(number);
+        let group = FILES[0].header.group.clone();
+        server.start_refresh(group, Duration::ZERO).expect("a member");
+        while let Some(output) = poll(&mut server) {
+            if let Output::Submit(entry) = output {
+                entries.push(entry.to_vec());
+            }
+        }
+    }
+    [messages, entries]
+});
+
+#[derive(Arbitrary, Debug)]
+enum Happens {
+    /// From a server of the group, or a stranger.
+    Message(u8, u8, Changes),
+    Bytes(u8, u8, Vec<u8>),
+    Up(u8),
+    Committed(Changes),
+    Wait(u16),
+}
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    any: Vec<u8>,
+    happens: Vec<Happens>,
+}
+
+fn server(number: u8, public: RsaPublicKey, saved: Saved) -> Server {
     let second = Duration::from_secs(1);
     let settings = Settings {
-        identity: Arc::new(SecretKey::new(&[1; 32])),
-        // N = 2^1024 - 1: nobody has its private key.
-        public: RsaPublicKey::danger_of_any_size(&[0xff; 128]).expect("a key"),
+        identity: Arc::new(identity(number)),
+        public,
         rules: Vec::new(),
         delays: Delays { need: second, grace: second, resend: second },
         timeouts: Timeouts { sign: second, again: second },
     };
-    Server::new(settings, Saved::default(), HashSet::new(), Duration::ZERO).expect("nothing saved")
+    Server::new(settings, saved, HashSet::new(), Duration::ZERO).expect("what it saved")
 }
 
-fuzz_target!(|bytes: &[u8]| {
+/// Server 1 to 4 of a group.
+fn member(number: u8) -> Server {
+    let file = &FILES[usize::from(number) - 1];
+    let mut saved = Saved::default();
+    saved.apply(Change::Start(Start::first(file.header.clone(), &file.witnesses)));
+    let shares = file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
+    saved.apply(Change::Shares { epoch: 1, shares });
+    server(number, file.public().clone(), saved)
+}
+
+fn identity(number: u8) -> SecretKey {
+    SecretKey::new(&[number; 32])
+}
+
+fn poll(server: &mut Server) -> Option<Output> {
+    server.poll_output(Duration::ZERO, &mut Generator::system()).expect("random bytes")
+}
+
+fn round_trip(bytes: &[u8]) {
     if let Ok(header) = Header::parse(bytes) {
         assert_eq!(header.to_bytes(), bytes);
     }
@@ -39,10 +119,63 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(start) = Start::parse(bytes) {
         assert_eq!(start.to_bytes(), bytes);
     }
-    let mut server = server();
-    let other = SecretKey::new(&[2; 32]).public();
+}
+
+fn waits(bytes: &[u8]) {
+    // N = 2^1024 - 1: nobody has its private key.
+    let public = RsaPublicKey::danger_of_any_size(&[0xff; 128]).expect("a key");
+    let mut server = server(1, public, Saved::default());
     for topic in Topic::ALL {
-        server.handle_message(Duration::ZERO, &other, topic, bytes);
+        server.handle_message(Duration::ZERO, &identity(2).public(), topic, bytes);
     }
     assert_eq!(server.status().epoch, None);
+}
+
+fuzz_target!(|input: Input| {
+    round_trip(&input.any);
+    waits(&input.any);
+    let [messages, entries] = &*EXAMPLES;
+    let mut server = member(1);
+    let mut generator = Generator::system();
+    let (mut now, mut height) = (Duration::ZERO, 0);
+    for happens in input.happens.iter().take(32) {
+        let mut receive = |from: &u8, topic: &u8, bytes: &[u8]| {
+            round_trip(bytes);
+            round_trip(bytes.get(1..).unwrap_or_default());
+            let topic = Topic::ALL[usize::from(*topic) % 3];
+            server.handle_message(now, &identity(2 + from % 5).public(), topic, bytes);
+        };
+        match happens {
+            Happens::Message(from, topic, changes) => {
+                receive(from, topic, &changes.of_one(messages));
+            }
+            Happens::Bytes(from, topic, bytes) => receive(from, topic, bytes),
+            Happens::Up(from) => server.handle_link_up(&identity(2 + from % 5).public()),
+            Happens::Committed(changes) => {
+                height += 1;
+                let entry = changes.of_one(entries);
+                round_trip(&entry);
+                let committed = Committed { height: Height(height), entries: vec![entry.into()] };
+                server.handle_committed(now, &committed, &mut generator).expect("random bytes");
+            }
+            Happens::Wait(milliseconds) => now += Duration::from_millis((*milliseconds).into()),
+        }
+        while let Some(output) = server.poll_output(now, &mut generator).expect("random bytes") {
+            match output {
+                Output::Job(job) => {
+                    let result = job.run(&mut generator).expect("random bytes");
+                    server.handle_job(now, result);
+                }
+                Output::Save(_) => assert!(height > 0, "saved without an entry"),
+                // Headers only.
+                Output::Event(Event::Answered { message, .. }) => {
+                    assert_eq!(message, MessageDigest::of(&FILES[0].header.to_bytes()));
+                }
+                Output::Event(Event::MessageRefused { why, .. }) => assert!(!why.contains('\n')),
+                _ => {}
+            }
+        }
+    }
+    let epoch = server.status().epoch.expect("it is a member");
+    assert!(epoch.epoch == 1 && epoch.has_shares);
 });

@@ -15,7 +15,8 @@ pub(crate) mod share;
 pub mod signing;
 pub(crate) mod wire;
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
+#[cfg_attr(not(test), allow(dead_code))]
 pub(crate) mod fixture;
 #[cfg(test)]
 pub(crate) mod testing;

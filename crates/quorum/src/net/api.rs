@@ -4,6 +4,8 @@
 //! access is decided by the permissions of the socket alone.
 
 mod client;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod route;
 mod server;
 #[cfg(test)]

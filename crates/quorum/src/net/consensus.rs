@@ -5,6 +5,8 @@
 //! which follow.
 
 mod driver;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod store;
 #[cfg(test)]
 mod tests;

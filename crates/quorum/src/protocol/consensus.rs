@@ -5,6 +5,8 @@
 pub(crate) mod codec;
 pub(crate) mod context;
 pub(crate) mod engine;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub(crate) mod inflow;
 mod pool;
 mod signing;

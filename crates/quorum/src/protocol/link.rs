@@ -2,6 +2,8 @@
 //! messages of two lanes in them. Specified in `docs/protocols/quorum.md`, *Links*.
 
 pub(crate) mod backoff;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub(crate) mod handshake;
 mod lanes;
 mod primitives;

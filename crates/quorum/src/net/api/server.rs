@@ -17,7 +17,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use keys::trusted::TrustedFolder;
 use service::accept::RoundRobin;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
@@ -100,7 +100,8 @@ impl ApiSocket {
                 let (_, stream, _) = round_robin.accept(&listeners).await;
                 let service = Arc::clone(&service);
                 connections.spawn(async move {
-                    serve(stream, service).await;
+                    let user = stream.peer_cred().ok().map(|peer| peer.uid());
+                    serve(stream, user, service).await;
                     drop(permit);
                 });
                 while connections.try_join_next().is_some() {}
@@ -110,9 +111,12 @@ impl ApiSocket {
     }
 }
 
-/// Serves one connection.
-async fn serve(stream: UnixStream, service: Arc<impl LocalService>) {
-    let user = stream.peer_cred().ok().map(|peer| peer.uid());
+/// Serves one connection of a user.
+pub(super) async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    user: Option<u32>,
+    service: Arc<impl LocalService>,
+) {
     let answer = service_fn(|request| {
         let service = Arc::clone(&service);
         async move { Ok::<_, Infallible>(answer(request, &*service, user).await) }

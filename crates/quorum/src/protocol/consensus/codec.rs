@@ -215,7 +215,11 @@ pub(super) fn parse_record(bytes: &[u8]) -> Result<Input<Context>, Malformed> {
                 round: reader.round()?,
                 valid_round: reader.round()?,
                 proposer: reader.address()?,
-                validity: Validity::from_bool(reader.u8()? == 1),
+                validity: match reader.u8()? {
+                    0 => Validity::Invalid,
+                    1 => Validity::Valid,
+                    _ => return Err(Malformed("neither valid nor invalid")),
+                },
                 value: Value::parse(Bytes::copy_from_slice(reader.rest()))?,
             };
             Input::ProposedValue(proposed, ValueOrigin::Consensus)

@@ -1,0 +1,147 @@
+//! What fuzz targets do with the local API.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::runtime::Builder;
+use tokio::task::yield_now;
+
+use super::server::serve;
+use super::{Encoding, Health, LocalService, Refresh, Refusal, RefusalKind, Registered, Witnesses};
+use crate::net::nodes::parse_nodes;
+use crate::protocol::policy::check_message;
+
+/// A service that refuses all that it can refuse.
+struct Refusing;
+
+fn refuse<T>(why: impl std::fmt::Display) -> Result<T, Refusal> {
+    Err(Refusal::new(RefusalKind::Forbidden, why))
+}
+
+impl LocalService for Refusing {
+    async fn register(&self, message: Bytes, _: Option<u32>) -> Result<Registered, Refusal> {
+        check_message(&message).or_else(refuse)?;
+        Ok(Registered { digest: String::new(), new: true })
+    }
+
+    async fn sign(&self, _: Bytes, _: Encoding, _: Option<u32>) -> Result<Vec<u8>, Refusal> {
+        refuse("not\nregistered")
+    }
+
+    async fn start_refresh(&self, nodes: String, _: Option<u32>) -> Result<Refresh, Refusal> {
+        match parse_nodes(&nodes) {
+            Ok(_) => refuse("no member"),
+            Err(problems) => refuse(problems.first().in_one_line(&nodes)),
+        }
+    }
+
+    fn refresh(&self) -> Option<Refresh> {
+        None
+    }
+
+    fn witnesses(&self) -> Result<Witnesses, Refusal> {
+        refuse("none")
+    }
+
+    fn public_key(&self) -> Result<String, Refusal> {
+        refuse("none")
+    }
+
+    fn headers(&self) -> Result<Vec<u8>, Refusal> {
+        refuse("none")
+    }
+
+    fn health(&self) -> Health {
+        let problem = "none".to_owned();
+        let (epoch, height, waiting_s, connected, needed) = (None, 0, None, 0, 1);
+        Health { ok: false, problem, epoch, height, waiting_s, connected, needed }
+    }
+
+    fn refused(&self, request: &'static str, reason: &str) {
+        assert!(!request.is_empty() && !reason.contains('\n'));
+    }
+}
+
+/// A local user sends these bytes; returns what is answered. Every refusal says why in one line.
+///
+/// # Panics
+/// If one does not.
+pub fn request(bytes: &[u8]) -> Vec<u8> {
+    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let answers = runtime.block_on(async {
+        let (mut user, server) = duplex(1 << 20);
+        let serving = tokio::spawn(serve(server, Some(0), Arc::new(Refusing)));
+        let (mut reader, mut writer) = tokio::io::split(&mut user);
+        let mut answers = Vec::new();
+        let write = async {
+            // The server closes after what it cannot read.
+            let _ = writer.write_all(bytes).await;
+            // A server does not answer who has gone: until then it does all that it can.
+            for _ in 0..100 {
+                yield_now().await;
+            }
+            let _ = writer.shutdown().await;
+        };
+        let ((), read) = tokio::join!(write, reader.read_to_end(&mut answers));
+        read.expect("memory");
+        serving.await.expect("it does not panic");
+        answers
+    });
+    for answer in String::from_utf8_lossy(&answers).split("HTTP/1.1 ").skip(1) {
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer's head");
+        if head.starts_with(['4', '5']) && head.contains("application/json") {
+            let is_health = body.contains("\"problem\"");
+            assert!(is_health || body.starts_with("{\"error\":\""), "{answer:?}");
+            assert_eq!(body.lines().count(), 1, "{answer:?}");
+        }
+    }
+    answers
+}
+
+/// Requests to change.
+pub fn examples() -> Vec<Vec<u8>> {
+    let mut examples = Vec::new();
+    for (method, path, body) in [
+        ("POST", "/v1/messages", "message"),
+        ("POST", "/v1/messages", "SNDR-QUORUM-HDR\0"),
+        ("POST", "/v1/signatures?encoding=pss", "message"),
+        ("POST", "/v1/refreshes", "[[server]]\nidentity = \"00\"\naddress = \"192.0.2.1:1\"\n"),
+        ("GET", "/v1/health", ""),
+        ("GET", "/v1/headers", ""),
+        ("PUT", "/v1/nothing", "x"),
+    ] {
+        let len = body.len();
+        let text =
+            format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len}\r\n\r\n{body}");
+        examples.push(text.into_bytes());
+    }
+    let chunked = "POST /v1/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n\
+                   3\r\nabc\r\n0\r\n\r\n";
+    examples.push(chunked.into());
+    examples
+}
+
+#[cfg(test)]
+mod tests {
+    use sim::Rng;
+
+    use super::*;
+    use crate::fuzzing::changed;
+
+    #[test]
+    fn changed_requests_are_answered_or_refused_in_one_line() {
+        let examples = examples();
+        for example in &examples {
+            assert!(request(example).starts_with(b"HTTP/1.1 "));
+        }
+        sim::run_seeds(400, |seed| {
+            let mut random = Rng::new(seed);
+            let mut example = || {
+                let example = &examples[random.index(examples.len())];
+                changed(example, &mut random)
+            };
+            request(&[example(), example()].concat());
+        });
+    }
+}

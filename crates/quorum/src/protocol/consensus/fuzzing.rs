@@ -1,0 +1,238 @@
+//! What fuzz targets do with the log's messages and records.
+
+use std::time::Duration;
+
+use arc_malachitebft_core_consensus::{LivenessMsg, SignedConsensusMsg};
+use bytes::Bytes;
+use keys::SecretKey;
+
+use super::codec::{Decided, Message, encode_record, parse_record};
+use super::context::Address;
+use super::engine::{Engine, Opening, Output, Signer};
+use crate::protocol::agreed::{Height, ServerSet};
+use crate::protocol::wire::Digest;
+
+const LOG: Digest = Digest([7; 32]);
+
+/// The server of the four that is faulty.
+const FAULTY: u8 = 3;
+
+/// What happens to a server of a log.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// These bytes arrive from a server: 1 to 3 are the others of its group, others are strangers.
+    Message(u8, Vec<u8>),
+    /// These bytes arrive from server 3. If they are a vote or a proposal, it is its own, and well
+    /// signed.
+    Signed(Vec<u8>),
+    /// The service submits an entry.
+    Submit(Vec<u8>),
+    /// A link comes up.
+    Greet(u8),
+    /// So many milliseconds pass.
+    Wait(u16),
+}
+
+/// A message, a record and a committed value have one encoding each.
+///
+/// # Panics
+/// If not.
+pub fn round_trip(bytes: &[u8]) {
+    if let Ok(message) = Message::parse(&Bytes::copy_from_slice(bytes)) {
+        assert_eq!(message.to_bytes(), bytes);
+    }
+    if let Ok(decided) = Decided::parse(bytes) {
+        assert_eq!(decided.to_bytes(), bytes);
+    }
+    if let Ok(input) = parse_record(bytes) {
+        assert_eq!(encode_record(&input).as_deref(), Some(bytes));
+    }
+}
+
+/// A server whose write-ahead log has these records starts, or reports an error.
+pub fn replay(records: Vec<Vec<u8>>) {
+    let opening = Opening { after: Height(0), leader: None, records, votes: true };
+    let opened = Engine::open(signer(0), &opening, &set(), Duration::ZERO);
+    if let Ok(mut engine) = opened {
+        engine.outputs();
+    }
+}
+
+/// One faulty server and strangers do not stop server 0, and commit nothing with it.
+///
+/// # Panics
+/// If they do.
+pub fn agree(steps: &[Step]) {
+    let opening = Opening { after: Height(0), leader: None, records: Vec::new(), votes: true };
+    let mut now = Duration::ZERO;
+    let mut engine = Engine::open(signer(0), &opening, &set(), now).expect("an empty log");
+    for step in steps {
+        match step {
+            Step::Message(from, bytes) => {
+                if let Ok(message) = Message::parse(&Bytes::copy_from_slice(bytes)) {
+                    let from = signer(1 + from % 5).address();
+                    engine.receive(from, message, now).expect("it goes on");
+                }
+            }
+            Step::Signed(bytes) => {
+                if let Ok(message) = Message::parse(&Bytes::copy_from_slice(bytes)) {
+                    let from = signer(FAULTY);
+                    engine.receive(from.address(), sign(message, &from), now).expect("it goes on");
+                }
+            }
+            Step::Submit(entry) => {
+                if !entry.is_empty() {
+                    let submitted = engine.submit(Bytes::copy_from_slice(entry), now);
+                    // Too many may wait.
+                    let _ = submitted.expect("it goes on");
+                }
+            }
+            Step::Greet(server) => engine.greet(signer(1 + server % 5).address()),
+            Step::Wait(milliseconds) => {
+                now += Duration::from_millis((*milliseconds).into());
+                engine.tick(now).expect("it goes on");
+            }
+        }
+        for output in engine.outputs() {
+            match output {
+                Output::Commit { .. } => panic!("committed with one faulty server"),
+                Output::Broadcast(message) | Output::Send(_, message) => {
+                    round_trip(&message.to_bytes());
+                }
+                Output::Append(records) => records.iter().for_each(|record| round_trip(record)),
+                Output::Equivocation(server) => assert_eq!(server, signer(FAULTY).address()),
+                Output::SendCommitted(..) => {}
+            }
+        }
+    }
+}
+
+/// The message, as this server sends it.
+fn sign(message: Message, signer: &Signer) -> Message {
+    match message {
+        Message::Consensus(SignedConsensusMsg::Vote(mut vote)) => {
+            vote.message.voter = signer.address();
+            Message::Consensus(SignedConsensusMsg::Vote(signer.sign_vote(vote.message)))
+        }
+        Message::Consensus(SignedConsensusMsg::Proposal(mut proposal)) => {
+            proposal.message.proposer = signer.address();
+            let signed = signer.sign_proposal(proposal.message);
+            Message::Consensus(SignedConsensusMsg::Proposal(signed))
+        }
+        Message::Liveness(LivenessMsg::Vote(mut vote)) => {
+            vote.message.voter = signer.address();
+            Message::Liveness(LivenessMsg::Vote(signer.sign_vote(vote.message)))
+        }
+        other => other,
+    }
+}
+
+/// Messages and records of a log that runs, to change.
+pub fn examples() -> Vec<Vec<u8>> {
+    let vote = |kind: u8, id: &[u8], address: Address| {
+        let mut bytes = vec![2, kind];
+        bytes.extend(1_u64.to_be_bytes());
+        bytes.extend(0_u32.to_be_bytes());
+        bytes.extend(id);
+        bytes.extend(address.0);
+        bytes.extend([0; 64]);
+        bytes
+    };
+    let address = signer(FAULTY).address();
+    let mut value = address.0.to_vec();
+    value.extend(5_u32.to_be_bytes());
+    value.extend(b"entry");
+    let id = [&[1][..], &[8; 32]].concat();
+    let signature = [&1_u32.to_be_bytes()[..], &address.0, &[0; 64]].concat();
+    let place = [&1_u64.to_be_bytes()[..], &[0; 4]].concat();
+    let nil = u32::MAX.to_be_bytes();
+    let by = [&address.0[..], &[0; 64]].concat();
+    vec![
+        b"\x01entry".to_vec(),
+        vote(1, &id, address),
+        vote(2, &[0], address),
+        [&[4][..], &vote(1, &[0], address)[1..]].concat(),
+        [&[3][..], &place, &nil, &by, &value].concat(),
+        [&[5][..], &place, &[8; 32], &signature].concat(),
+        [&[6][..], &place, &[1], &1_u32.to_be_bytes(), &[1], &id, &by].concat(),
+        [&[7][..], &1_u64.to_be_bytes()].concat(),
+        [&[8][..], &place, &signature, &value].concat(),
+        // Records.
+        [&[1][..], &vote(1, &id, address)[1..]].concat(),
+        [&[2][..], &place, &nil, &by, &value].concat(),
+        vec![3, 1, 0, 0, 0, 0],
+        [&[4][..], &place, &nil, &address.0, &[1], &value].concat(),
+        [&[5][..], &place, &[8; 32], &signature].concat(),
+    ]
+}
+
+fn signer(number: u8) -> Signer {
+    Signer::new(secret(number), LOG)
+}
+
+fn secret(number: u8) -> SecretKey {
+    SecretKey::new(&[number + 1; 32])
+}
+
+fn set() -> ServerSet {
+    ServerSet::new((0..4).map(|number| secret(number).public())).expect("four servers")
+}
+
+#[cfg(test)]
+mod tests {
+    use sim::Rng;
+
+    use super::*;
+    use crate::fuzzing::changed;
+
+    #[test]
+    fn examples_are_messages_or_records() {
+        for (i, bytes) in examples().into_iter().enumerate() {
+            let is_message = Message::parse(&Bytes::from(bytes.clone())).is_ok();
+            assert!(is_message || parse_record(&bytes).is_ok(), "example {i}");
+            assert_eq!(is_message && i < 9, i < 9, "example {i}");
+        }
+    }
+
+    #[test]
+    fn a_value_in_the_write_ahead_log_is_valid_or_not() {
+        let record = &examples()[12];
+        assert_eq!((record[0], record[49]), (4, 1));
+        for (byte, is_read) in [(0, true), (1, true), (2, false), (255, false)] {
+            let mut record = record.clone();
+            record[49] = byte;
+            assert_eq!(parse_record(&record).is_ok(), is_read, "{byte}");
+            round_trip(&record);
+        }
+    }
+
+    #[test]
+    fn changed_messages_and_records_have_one_encoding_and_stop_nothing() {
+        let examples = examples();
+        sim::run_seeds(400, |seed| {
+            let mut random = Rng::new(seed);
+            let mut bytes = || {
+                let example = &examples[random.index(examples.len())];
+                changed(example, &mut random)
+            };
+            let all: Vec<Vec<u8>> = (0..10).map(|_| bytes()).collect();
+            for bytes in &all {
+                round_trip(bytes);
+            }
+            replay(all[..2].to_vec());
+            let steps: Vec<Step> = (0..20)
+                .map(|_| match random.below(8) {
+                    0 => Step::Wait(400),
+                    1 => Step::Submit(b"entry".to_vec()),
+                    2 => Step::Greet(2),
+                    3 => Step::Message(
+                        u8::try_from(random.below(5)).unwrap_or(0),
+                        all[random.index(all.len())].clone(),
+                    ),
+                    _ => Step::Signed(changed(&examples[random.index(9)], &mut random)),
+                })
+                .collect();
+            agree(&steps);
+        });
+    }
+}

@@ -1,0 +1,184 @@
+//! What fuzz targets do with the bytes of a link.
+
+use std::time::Duration;
+
+use keys::SecretKey;
+use zeroize::Zeroizing;
+
+use super::handshake::{
+    CONFIRM_LEN, Dialer, Ephemeral, HELLO_LEN, REPLY_LEN, Session, Unconfirmed, answer,
+};
+use super::lanes::{Lane, MAX_CHUNK_LEN, Topic};
+use super::records::Link;
+
+/// What happens to a server with a link.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// The peer sends a record with this chunk.
+    Chunk(Vec<u8>),
+    /// The server's program has consumed the oldest message that it has.
+    Consume,
+    /// The server sends a message of so many bytes.
+    Send(u16),
+    /// So many milliseconds pass.
+    Wait(u16),
+}
+
+/// Bytes that are not those of the other end end the handshake: any bytes, and the real ones with
+/// changes.
+///
+/// # Panics
+/// If they do not.
+pub fn handshake(bytes: &[u8], change: impl Fn(&[u8]) -> Vec<u8>) {
+    let (dialer, hello) = dial();
+    let (unconfirmed, reply) = answered(&hello);
+    let (_, confirm) = dialer.finish(&reply).expect("the real answer");
+    for hello_seen in [cut(bytes, &[0; HELLO_LEN]), cut(&change(&hello), &hello)] {
+        let is_taken = answer(&secret(2), &hello_seen, |_| true, ephemeral(4)).is_ok();
+        assert_eq!(is_taken, hello_seen == hello);
+    }
+    for reply_seen in [cut(bytes, &[0; REPLY_LEN]), cut(&change(&reply), &reply)] {
+        assert_eq!(dial().0.finish(&reply_seen).is_ok(), reply_seen == reply);
+    }
+    let again: Unconfirmed = answered(&hello).0;
+    for (unconfirmed, seen) in [
+        (unconfirmed, cut::<CONFIRM_LEN>(bytes, &[0; CONFIRM_LEN])),
+        (again, cut(&change(&confirm), &confirm)),
+    ] {
+        assert_eq!(unconfirmed.confirm(&seen).is_ok(), seen == confirm);
+    }
+}
+
+/// Whoever changes what crosses a link gets no message to its end that was not sent.
+///
+/// # Panics
+/// If that happens.
+pub fn outsider(messages: &[Vec<u8>], change: impl Fn(&[u8]) -> Vec<u8>) {
+    let (one, two) = sessions();
+    let (mut one, mut two) = (Link::new(one, Duration::ZERO), Link::new(two, Duration::ZERO));
+    for message in messages {
+        // It may be too long.
+        let _ = one.send(Topic::Signing, Lane::Urgent, message.clone().into());
+    }
+    let mut bytes = Vec::new();
+    while one.poll_transmit(&mut bytes) {}
+    let _ = two.handle_bytes(Duration::ZERO, &change(&bytes));
+    let received = std::iter::from_fn(|| two.poll_received());
+    assert!(received.zip(messages).all(|(got, sent)| got.bytes == *sent), "not what was sent");
+}
+
+/// Whatever an authenticated peer sends, the server's memory for it keeps its bounds.
+///
+/// # Panics
+/// If it does not.
+pub fn peer(steps: &[Step]) {
+    let (mut one, two) = sessions();
+    let mut link = Link::new(two, Duration::ZERO);
+    let (mut now, mut waiting) = (Duration::ZERO, Vec::new());
+    for step in steps {
+        match step {
+            Step::Chunk(chunk) => {
+                let chunk = &chunk[..chunk.len().min(MAX_CHUNK_LEN)];
+                let mut record = vec![0; 2 + chunk.len() + 16];
+                let len = one.noise.write_message(chunk, &mut record[2..]).expect("it is short");
+                record[..2].copy_from_slice(&u16::try_from(len).expect("short").to_be_bytes());
+                if link.handle_bytes(now, &record).is_err() {
+                    return;
+                }
+                // The peer changes its key when it says so.
+                if chunk == [3] {
+                    one.noise.rekey_outgoing();
+                }
+                waiting.extend(std::iter::from_fn(|| link.poll_received()));
+                let unread = |lane: Lane| -> usize {
+                    waiting.iter().filter(|it| it.lane == lane).map(|it| it.bytes.len()).sum()
+                };
+                assert!(unread(Lane::Urgent) <= 8 << 20 && unread(Lane::Bulk) <= 80 << 20);
+            }
+            Step::Consume => {
+                if !waiting.is_empty() {
+                    let message = waiting.remove(0);
+                    link.consumed(message.lane, message.bytes.len());
+                }
+            }
+            Step::Send(len) => {
+                // Too much may wait.
+                let _ = link.send(Topic::Log, Lane::Urgent, vec![7; (*len).into()].into());
+            }
+            Step::Wait(milliseconds) => {
+                now += Duration::from_millis((*milliseconds).into());
+                if link.handle_timeout(now).is_err() {
+                    return;
+                }
+            }
+        }
+        let mut bytes = Vec::new();
+        while link.poll_transmit(&mut bytes) {
+            // What it sends to a peer with this window stays bounded.
+            assert!(bytes.len() < 300 << 20);
+        }
+        assert!(link.queued() <= 16 << 20);
+    }
+}
+
+fn secret(number: u8) -> SecretKey {
+    SecretKey::new(&[number; 32])
+}
+
+fn ephemeral(number: u8) -> Ephemeral {
+    Ephemeral(Zeroizing::new([number + 100; 32]))
+}
+
+fn dial() -> (Dialer, [u8; HELLO_LEN]) {
+    Dialer::new(&secret(1), &secret(2).public(), ephemeral(1))
+}
+
+fn answered(hello: &[u8; HELLO_LEN]) -> (Unconfirmed, [u8; REPLY_LEN]) {
+    answer(&secret(2), hello, |_| true, ephemeral(2)).expect("a real hello")
+}
+
+fn sessions() -> (Session, Session) {
+    let (dialer, hello) = dial();
+    let (unconfirmed, reply) = answered(&hello);
+    let (one, confirm) = dialer.finish(&reply).expect("the real answer");
+    (one, unconfirmed.confirm(&confirm).expect("the real record"))
+}
+
+/// The first bytes, then those of `rest`.
+fn cut<const N: usize>(bytes: &[u8], rest: &[u8; N]) -> [u8; N] {
+    let mut out = *rest;
+    out.iter_mut().zip(bytes).for_each(|(out, byte)| *out = *byte);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use sim::Rng;
+
+    use super::*;
+    use crate::fuzzing::changed;
+
+    #[test]
+    fn changed_bytes_and_wrong_chunks_are_refused() {
+        sim::run_seeds(200, |seed| {
+            let random = RefCell::new(Rng::new(seed));
+            let change = |bytes: &[u8]| changed(bytes, &mut random.borrow_mut());
+            handshake(&change(&[5; HELLO_LEN]), change);
+            outsider(&[vec![1; 10], vec![2; 20_000], Vec::new()], change);
+            let mut random = random.borrow_mut();
+            let mut chunk = || match random.below(9) {
+                0 => Step::Wait(900),
+                1 => Step::Consume,
+                2 => Step::Send(3_000),
+                3 => Step::Chunk(vec![3]),
+                4 => Step::Chunk([&[2, 0, 0, 0, 0][..], &[64]].concat()),
+                5 => Step::Chunk([&[0][..], &[9; 8]].concat()),
+                6 => Step::Chunk(changed(&[4, 1, 0, 0, 0, 3, 1, 2, 3], &mut random)),
+                _ => Step::Chunk(vec![4, 1, 0, 0, 0, 3, 1, 2, 3]),
+            };
+            peer(&(0..30).map(|_| chunk()).collect::<Vec<_>>());
+        });
+    }
+}
