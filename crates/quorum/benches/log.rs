@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use keys::SecretKey;
 use service::listening::listen;
-use sunder_quorum::Digest;
 use sunder_quorum::consensus::{Consensus, ConsensusStatus, Monitor, Settings};
 use sunder_quorum::links::{Links, Peer};
-use sunder_quorum::log::{AgreementLog, Height, ServerSet};
+use sunder_quorum::log::{AgreementLog, Height, ServerSet, Voter};
+use sunder_quorum::{Digest, VotingSecret};
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
+use zeroize::Zeroizing;
 
 const ENTRIES: usize = 500;
 
@@ -35,6 +36,10 @@ fn secret(number: u8) -> SecretKey {
     SecretKey::new(&[number + 1; 32])
 }
 
+fn voting(number: u8) -> VotingSecret {
+    VotingSecret::from_bytes(Zeroizing::new([number + 101; 32]))
+}
+
 async fn start(number: u8, folder: TempDir, address: SocketAddr, applied: Height) -> Server {
     // After a restart the port may not be free yet.
     let listening = loop {
@@ -46,17 +51,20 @@ async fn start(number: u8, folder: TempDir, address: SocketAddr, applied: Height
     let address = listening[0].address().expect("bound");
     let (links, [inbox, ..]) = Links::start(secret(number), listening);
     let links = Arc::new(links);
-    let set = ServerSet::new((0..4).map(|number| secret(number).public())).expect("four");
+    let voter =
+        |number| Voter { identity: secret(number).public(), key: Some(voting(number).public()) };
+    let set = ServerSet::new((0..4).map(voter)).expect("four");
+    let key = Arc::new(voting(number));
     let mut log = Consensus::start(Settings {
-        identity: secret(number),
+        identity: secret(number).public(),
         log: Digest([7; 32]),
         links: Arc::clone(&links),
         inbox,
         store: folder.path().join("log.sqlite"),
         applied,
-        set: set.clone(),
     })
     .expect("a log");
+    log.applied(applied, &set, Some(Arc::clone(&key)));
     let monitor = log.monitor();
     let (submit, mut submitted) = unbounded_channel();
     let (sender, committed) = unbounded_channel();
@@ -71,7 +79,7 @@ async fn start(number: u8, folder: TempDir, address: SocketAddr, applied: Height
                 committed = log.committed() => {
                     let committed = committed.expect("the log runs");
                     applied = committed.height;
-                    log.applied(applied, &set);
+                    log.applied(applied, &set, Some(Arc::clone(&key)));
                     for entry in committed.entries {
                         let _ = sender.send(entry);
                     }

@@ -82,4 +82,5 @@ pub use protocol::rsa::modulus::{Element, FixedBase, Modulus, ModulusError};
 pub use protocol::server;
 pub use protocol::share::{SEED_LEN, Seed, ShareRange, Split};
 pub use protocol::signing;
+pub use protocol::voting::VotingSecret;
 pub use protocol::wire::{Digest, Malformed};

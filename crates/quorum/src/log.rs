@@ -1,10 +1,10 @@
 //! The agreement log, as the service sees it: it submits entries and gets committed ones in the
 //! same order at every server. Which engine is behind it, the service does not know.
 //!
-//! An adapter starts with the height that its service has applied, and the set of servers of the
-//! next one. The service then applies one height after the other: it takes a [`Committed`], applies
-//! its entries, and says so with the set of servers of the next height
-//! ([`AgreementLog::applied`]). What it has applied and the height it keeps together, in one
+//! An adapter starts with the height that its service has applied. The service says which servers
+//! agree on the next one ([`AgreementLog::applied`]). It then applies one height after the other:
+//! it takes a [`Committed`], applies its entries, and says so with the set of servers of the next
+//! height. What it has applied and the height it keeps together, in one
 //! transaction: after a restart the log goes on from there.
 //!
 //! A server outside the set follows the log and submits entries, but does not vote.
@@ -18,7 +18,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use crate::protocol::agreed::{Committed, Height, MAX_ENTRY_LEN, ServerSet, ServerSetError};
+pub use crate::protocol::agreed::{
+    Committed, Height, LogLife, MAX_ENTRY_LEN, ServerSet, ServerSetError, Voter,
+};
+use crate::protocol::voting::VotingSecret;
 
 /// An entry is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,10 +79,14 @@ pub trait AgreementLog {
         poll_fn(|context| self.poll_committed(context))
     }
 
-    /// Says that the service has applied a height, and which servers agree on the heights after it
-    /// (an engine that cannot change them at once does so as soon as it can). All servers must say
-    /// the same.
-    fn applied(&mut self, height: Height, next: &ServerSet);
+    /// Names the file with what this server has voted for. A server uses a voting key with one file
+    /// only: with another one, it could vote twice in a height.
+    fn life(&self) -> LogLife;
+
+    /// Says that the service has applied a height, and which servers agree on the next one. All
+    /// servers must say the same. With `key` this server votes, if it is the one that the set has.
+    /// Said first of the height with which the log was opened.
+    fn applied(&mut self, height: Height, next: &ServerSet, key: Option<Arc<VotingSecret>>);
 
     /// Allows the log to forget the heights up to this one. A server that has not applied them can
     /// then not catch up from this one: it needs the service's state from elsewhere.
@@ -101,6 +108,7 @@ pub(crate) fn check_length(entry: &[u8]) -> Result<(), SubmitError> {
 #[cfg(test)]
 pub(crate) mod tests {
     use keys::SecretKey;
+    use zeroize::Zeroizing;
 
     use super::*;
 
@@ -109,26 +117,35 @@ pub(crate) mod tests {
         SecretKey::new(&[number; 32])
     }
 
+    /// The voting key of the server with this number.
+    pub(crate) fn voting(number: u8) -> Arc<VotingSecret> {
+        Arc::new(VotingSecret::from_bytes(Zeroizing::new([number ^ 0x80; 32])))
+    }
+
+    /// The server with this number.
+    fn voter(number: u8) -> Voter {
+        Voter { identity: secret(number).public(), key: Some(voting(number).public()) }
+    }
+
     /// The set of the servers with these numbers.
     pub(crate) fn set(numbers: impl IntoIterator<Item = u8>) -> ServerSet {
-        ServerSet::new(numbers.into_iter().map(|number| secret(number).public())).unwrap()
+        ServerSet::new(numbers.into_iter().map(voter)).unwrap()
     }
 
     #[test]
     fn sets_have_the_sizes_of_groups_and_distinct_keys() {
-        let key = |number| secret(number).public();
         for count in 0..20u8 {
-            let made = ServerSet::new((0..count).map(key));
+            let made = ServerSet::new((0..count).map(voter));
             match count {
                 4 | 7 | 10 | 13 => {
                     let made = made.unwrap();
-                    assert_eq!(made.keys().len(), 3 * made.faulty() + 1);
+                    assert_eq!(made.voters().len(), 3 * made.faulty() + 1);
                     assert_eq!(made.quorum(), 2 * made.faulty() + 1);
                 }
                 _ => assert_eq!(made, Err(ServerSetError::Number(count.into()))),
             }
         }
-        let twice = ServerSet::new([1, 2, 3, 2].map(key));
-        assert_eq!(twice, Err(ServerSetError::Twice(Box::new(key(2)))));
+        let twice = ServerSet::new([1, 2, 3, 2].map(voter));
+        assert_eq!(twice, Err(ServerSetError::Twice(Box::new(secret(2).public()))));
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod rsa;
 pub mod server;
 pub(crate) mod share;
 pub mod signing;
+pub(crate) mod voting;
 pub(crate) mod wire;
 
 #[cfg(any(test, fuzzing))]

@@ -10,8 +10,10 @@ use bytes::Bytes;
 use keys::PublicKey;
 
 use super::{
-    AgreementLog, Committed, Height, LogFailed, Progress, ServerSet, SubmitError, check_length,
+    AgreementLog, Committed, Height, LogFailed, LogLife, Progress, ServerSet, SubmitError, Voter,
+    check_length,
 };
+use crate::protocol::voting::VotingSecret;
 
 /// The largest number of entries of a height.
 const MAX_ENTRIES: usize = 16;
@@ -141,10 +143,11 @@ impl Shared {
     fn commit(&mut self) {
         let last = self.last();
         let Some(set) = self.sets.get(&last.next()) else { return };
-        let applied = |key: &&PublicKey| {
-            self.servers.get(&key.to_bytes()).is_some_and(|server| server.applied >= last)
+        let applied = |voter: &&Voter| {
+            let server = self.servers.get(&voter.identity.to_bytes());
+            server.is_some_and(|server| server.applied >= last)
         };
-        if set.keys().iter().filter(applied).count() < set.quorum() {
+        if set.voters().iter().filter(applied).count() < set.quorum() {
             return;
         }
         let mut entries = Vec::new();
@@ -216,10 +219,14 @@ impl AgreementLog for MemoryServer {
         committed.map_or(Poll::Pending, |committed| Poll::Ready(Ok(committed)))
     }
 
+    fn life(&self) -> LogLife {
+        LogLife([0; 32])
+    }
+
     /// # Panics
     /// When another server has named other servers for the next height: the service is not
     /// deterministic.
-    fn applied(&mut self, height: Height, next: &ServerSet) {
+    fn applied(&mut self, height: Height, next: &ServerSet, _: Option<Arc<VotingSecret>>) {
         let mut shared = self.log.lock();
         let delivery = shared.now + shared.delay();
         let Some(server) = self.server(&mut shared) else { return };
@@ -269,7 +276,7 @@ mod tests {
         match server.poll_committed(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(committed) => {
                 let committed = committed.unwrap();
-                server.applied(committed.height, next);
+                server.applied(committed.height, next, None);
                 Some(committed)
             }
             Poll::Pending => None,

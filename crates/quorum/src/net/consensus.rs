@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use keys::SecretKey;
+use keys::PublicKey;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -28,9 +28,11 @@ use self::store::LogStore;
 pub use self::store::LogStoreError;
 use super::links::{Inbox, Links};
 use crate::log::{
-    AgreementLog, Committed, Height, LogFailed, Progress, ServerSet, SubmitError, check_length,
+    AgreementLog, Committed, Height, LogFailed, LogLife, Progress, ServerSet, SubmitError,
+    check_length,
 };
 use crate::protocol::consensus::engine::Signer;
+use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Digest;
 
 /// The largest number of submitted entries that the thread has not taken, and of their bytes. As
@@ -41,8 +43,8 @@ const MAX_SUBMITTED_BYTES: usize = 4 << 20;
 /// What a server's log begins with.
 #[derive(Debug)]
 pub struct Settings {
-    /// The server's identity, which signs votes.
-    pub identity: SecretKey,
+    /// The server's identity key.
+    pub identity: PublicKey,
     /// Names the log in what is signed: the SHA-256 of the group's public key.
     pub log: Digest,
     /// The links. Those who start them also name the peers: all servers of the old group and the
@@ -51,13 +53,11 @@ pub struct Settings {
     /// The inbox of [`Topic::Log`](super::links::Topic::Log).
     pub inbox: Inbox,
     /// The file of the log, in a folder that exists and that no other user can change. It must not
-    /// be restored from a backup: the server could vote twice. If it is lost, the server follows
-    /// the log until it has counted the votes of a height.
+    /// be restored from a backup: the server could vote twice. If it is lost, the server needs
+    /// another voting key.
     pub store: PathBuf,
     /// The height that the service has applied.
     pub applied: Height,
-    /// The servers of the next height.
-    pub set: ServerSet,
 }
 
 /// Why the log does not start or goes on.
@@ -114,6 +114,7 @@ pub struct ConsensusStatus {
 #[derive(Debug)]
 pub struct Consensus {
     monitor: Monitor,
+    life: LogLife,
     thread: Option<JoinHandle<Inbox>>,
 }
 
@@ -129,11 +130,19 @@ struct Shared {
     wake: Notify,
 }
 
+/// What the service has applied, and how the log goes on.
+#[derive(Debug)]
+struct Applied {
+    height: Height,
+    set: ServerSet,
+    key: Option<Arc<VotingSecret>>,
+}
+
 #[derive(Debug, Default)]
 struct Exchange {
     submitted: VecDeque<Bytes>,
     submitted_bytes: usize,
-    applied: Option<(Height, ServerSet)>,
+    applied: Option<Applied>,
     prune: Option<Height>,
     stop: bool,
     ready: Option<Committed>,
@@ -168,21 +177,21 @@ impl Exchange {
 }
 
 impl Consensus {
-    /// Opens the log and takes part in the agreement.
+    /// Opens the log. It takes part in the agreement when the service has said who does
+    /// ([`AgreementLog::applied`]).
     ///
     /// # Errors
     /// When the file of the log cannot be opened, or the thread not started.
     pub fn start(settings: Settings) -> Result<Self, ConsensusError> {
-        let Settings { identity, log, links, inbox, store, applied, set } = settings;
-        let is_voter = set.contains(&identity.public());
-        let store = LogStore::open(&store, applied, is_voter)?;
+        let Settings { identity, log, links, inbox, store, applied } = settings;
+        let store = LogStore::open(&store, applied)?;
+        let life = store.life();
         let shared = Arc::new(Shared::default());
-        shared.lock().applied = Some((applied, set));
-        let signer = Signer::new(identity, log);
+        let signer = Signer::new(&identity, log);
         let driver = Driver::new(signer, links, inbox, store, Arc::clone(&shared))?;
         let thread = std::thread::Builder::new().name("consensus".into());
         let thread = thread.spawn(move || driver.run())?;
-        Ok(Self { monitor: Monitor(shared), thread: Some(thread) })
+        Ok(Self { monitor: Monitor(shared), life, thread: Some(thread) })
     }
 
     /// What reads the state of the log.
@@ -251,8 +260,13 @@ impl AgreementLog for Consensus {
         Poll::Pending
     }
 
-    fn applied(&mut self, height: Height, next: &ServerSet) {
-        self.monitor.0.lock().applied = Some((height, next.clone()));
+    fn life(&self) -> LogLife {
+        self.life
+    }
+
+    fn applied(&mut self, height: Height, next: &ServerSet, key: Option<Arc<VotingSecret>>) {
+        let applied = Applied { height, set: next.clone(), key };
+        self.monitor.0.lock().applied = Some(applied);
         self.monitor.0.wake.notify_one();
     }
 

@@ -116,7 +116,8 @@ impl Setting {
         let shares = combination.servers().map(held).collect();
         let power = |label| self.parameters.power(&split.share(label));
         let witnesses = Arc::new(Witnesses::new(combination.labels().map(power).collect()));
-        let header = Header::first(group.clone(), witnesses.digest());
+        let header =
+            Header::first(group.clone(), vec![None; group.members().len()], witnesses.digest());
         Ok(WholeGroup { group, identities, shares, header, witnesses })
     }
 }

@@ -22,7 +22,7 @@ use tokio::runtime::Handle as Runtime;
 use tokio::sync::{mpsc, oneshot};
 
 use self::core::Core;
-use crate::log::{AgreementLog, Height, LogFailed, ServerSet};
+use crate::log::{AgreementLog, Height, LogFailed};
 use crate::net::links::{Inbox, Links, Peer};
 use crate::net::store::{Store, StoreError};
 use crate::protocol::server::{SavedError, Settings};
@@ -61,8 +61,6 @@ pub enum NodeError {
 pub struct LogStart {
     /// The last height that was applied.
     pub applied: Height,
-    /// The servers that agree on the next one.
-    pub set: ServerSet,
     /// The messages of other servers for the log.
     pub inbox: Inbox,
 }

@@ -3,11 +3,11 @@
 //!
 //! A store is a directory with
 //!
-//! - `epochs.sqlite`: the state of a server, its shares, each encrypted under the key of its epoch,
-//!   what it keeps during a refresh, encrypted under the key of the run, and the digests of
-//!   registered messages;
-//! - `epoch-N.key` and `run-ID.key`: the key of an epoch or a run, encrypted under the
-//!   [`MasterKey`];
+//! - `epochs.sqlite`: the state of a server, its shares and its voting key, encrypted under keys of
+//!   its epoch, what it keeps during a refresh, encrypted under the key of the run, and the digests
+//!   of registered messages;
+//! - `epoch-N.key`, `voting-N.key` and `run-ID.key`: the keys for the shares and the voting key of
+//!   an epoch, and for a run, encrypted under the [`MasterKey`];
 //! - `audit.log`: see [`audit`];
 //! - `evidence-N-S`: what proves that server S of epoch N has answered wrongly;
 //! - `lock`: held while a process has the store open.
@@ -132,7 +132,7 @@ impl Store {
         }
         let kept = |key: &KeyOf| match *key {
             KeyOf::Epoch(number) => Some(number),
-            KeyOf::Run(_) => None,
+            KeyOf::Voting(_) | KeyOf::Run(_) => None,
         };
         if let Some(number) = keys.iter().filter_map(kept).find(|it| !epochs.contains(it)) {
             return Err(StoreError::BackupLacks { number });
@@ -144,6 +144,7 @@ impl Store {
         for run in store.live()?.into_iter().filter(|key| !keys.contains(key)) {
             store.delete_items(run)?;
         }
+        store.delete_unused_voting_keys()?;
         store.saved()?;
         let Self { directory, connection, mut audit, _lock, .. } = store;
         drop(connection);

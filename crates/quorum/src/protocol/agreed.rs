@@ -30,9 +30,18 @@ impl fmt::Display for Height {
     }
 }
 
-/// The servers that agree on a height: the identity keys of a group, in the group's order.
+/// A server that agrees on heights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Voter {
+    /// Its identity key.
+    pub identity: PublicKey,
+    /// The key that signs its votes at this height. Without one, it has no vote.
+    pub key: Option<PublicKey>,
+}
+
+/// The servers that agree on a height, in the order of their group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerSet(Arc<[PublicKey]>);
+pub struct ServerSet(Arc<[Voter]>);
 
 /// Keys that are not a set of servers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,31 +55,26 @@ pub enum ServerSetError {
 }
 
 impl ServerSet {
-    /// The set of the servers with these keys.
+    /// The set of these servers.
     ///
     /// # Errors
-    /// When there are not 4, 7, 10 or 13 keys, or two are equal.
-    pub fn new(keys: impl IntoIterator<Item = PublicKey>) -> Result<Self, ServerSetError> {
-        let keys: Arc<[PublicKey]> = keys.into_iter().collect();
-        let faulty = keys.len().saturating_sub(1) / 3;
-        if keys.len() != 3 * faulty + 1 || !(1..=usize::from(MAX_FAULTY)).contains(&faulty) {
-            return Err(ServerSetError::Number(keys.len()));
+    /// When there are not 4, 7, 10 or 13, or two have the same identity key.
+    pub fn new(voters: impl IntoIterator<Item = Voter>) -> Result<Self, ServerSetError> {
+        let voters: Arc<[Voter]> = voters.into_iter().collect();
+        let faulty = voters.len().saturating_sub(1) / 3;
+        if voters.len() != 3 * faulty + 1 || !(1..=usize::from(MAX_FAULTY)).contains(&faulty) {
+            return Err(ServerSetError::Number(voters.len()));
         }
         let mut seen = BTreeSet::new();
-        match keys.iter().find(|key| !seen.insert(key.to_bytes())) {
-            Some(twice) => Err(ServerSetError::Twice(Box::new(*twice))),
-            None => Ok(Self(keys)),
+        match voters.iter().find(|voter| !seen.insert(voter.identity.to_bytes())) {
+            Some(twice) => Err(ServerSetError::Twice(Box::new(twice.identity))),
+            None => Ok(Self(voters)),
         }
     }
 
-    /// The keys, in the group's order.
-    pub fn keys(&self) -> &[PublicKey] {
+    /// The servers, in the group's order.
+    pub fn voters(&self) -> &[Voter] {
         &self.0
-    }
-
-    /// Whether the server with this key is in the set.
-    pub fn contains(&self, key: &PublicKey) -> bool {
-        self.0.contains(key)
     }
 
     /// The number of faulty servers that the set tolerates, f.
@@ -83,6 +87,11 @@ impl ServerSet {
         2 * self.faulty() + 1
     }
 }
+
+/// Names a log's file from when it was created until it is lost. A server's voting key belongs to
+/// one: what it has voted for is in that file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLife(pub [u8; 32]);
 
 /// The entries of one height, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use keys::PublicKey;
 
+use super::agreed::{ServerSet, Voter};
 use super::combination::{Combination, MAX_FAULTY, ServerIndex};
+use super::voting::{read_optional_key, write_key};
 use super::wire::{Digest, Malformed, Reader, Write};
 
 /// What every header begins with. Messages of users must not begin with it.
@@ -80,6 +82,17 @@ impl Group {
         servers.find(|(_, member)| member.identity == *identity).map(|(index, _)| index)
     }
 
+    /// These servers as those that agree on a height, with their voting keys.
+    ///
+    /// # Panics
+    /// If there is not a key, or none, for each server.
+    pub(crate) fn voters(&self, keys: &[Option<PublicKey>]) -> ServerSet {
+        assert_eq!(keys.len(), self.members.len(), "a key, or none, for each server");
+        let servers = self.members.iter().zip(keys);
+        let voters = servers.map(|(member, &key)| Voter { identity: member.identity, key });
+        ServerSet::new(voters).expect("a group is a set of servers")
+    }
+
     /// Whether `signature` is that of a server of this group.
     pub(crate) fn verify(&self, server: ServerIndex, message: &[u8], signature: &[u8; 64]) -> bool {
         self.member(server).is_some_and(|member| member.identity.verify(message, signature))
@@ -147,18 +160,24 @@ pub struct Header {
     pub previous: Digest,
     /// The servers of the epoch.
     pub group: Group,
+    /// Voting keys by the servers' indices: in the header of an epoch, those with which its servers
+    /// begin; in a refresh header, those of the group before when the run was opened.
+    pub voting: Vec<Option<PublicKey>>,
     /// The digest of the witnesses.
     pub witnesses: Digest,
 }
 
 impl Header {
-    /// The header of the first epoch, whose shares the ceremony has made.
-    pub fn first(group: Group, witnesses: Digest) -> Self {
+    /// The header of the first epoch, whose shares and voting keys the ceremony has made.
+    pub fn first(group: Group, voting: Vec<Option<PublicKey>>, witnesses: Digest) -> Self {
         let (kind, previous) = (HeaderKind::Epoch, Digest([0; 32]));
-        Self { kind, epoch: 1, run: 0, previous, group, witnesses }
+        Self { kind, epoch: 1, run: 0, previous, group, voting, witnesses }
     }
 
     /// The message that the group signs.
+    ///
+    /// # Panics
+    /// If there are more voting keys than servers of the largest group: a parsed header has not.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = HEADER_MAGIC.to_vec();
         out.push(match self.kind {
@@ -169,6 +188,8 @@ impl Header {
         out.put_u32(self.run);
         out.extend(self.previous.0);
         self.group.write(&mut out);
+        out.push(u8::try_from(self.voting.len()).expect("a group has 13 servers"));
+        self.voting.iter().for_each(|key| write_key(key.as_ref(), &mut out));
         out.extend(self.witnesses.0);
         out
     }
@@ -187,14 +208,20 @@ impl Header {
             2 => HeaderKind::Epoch,
             _ => return Err(Malformed("unknown kind of header")),
         };
-        let header = Self {
-            kind,
-            epoch: reader.u64()?,
-            run: reader.u32()?,
-            previous: reader.digest()?,
-            group: Group::read(&mut reader)?,
-            witnesses: reader.digest()?,
+        let (epoch, run, previous) = (reader.u64()?, reader.u32()?, reader.digest()?);
+        let group = Group::read(&mut reader)?;
+        let count = reader.u8()?;
+        let is_count = match kind {
+            HeaderKind::Refresh => matches!(count, 4 | 7 | 10 | 13),
+            HeaderKind::Epoch => usize::from(count) == group.members().len(),
         };
+        if !is_count {
+            return Err(Malformed("not as many voting keys as servers"));
+        }
+        let voting =
+            (0..count).map(|_| read_optional_key(&mut reader)).collect::<Result<_, _>>()?;
+        let header =
+            Self { kind, epoch, run, previous, group, voting, witnesses: reader.digest()? };
         reader.finish()?;
         Ok(header)
     }
@@ -275,8 +302,9 @@ pub fn verify_refresh(
     if header.kind != HeaderKind::Refresh {
         return Err(ChainError::Kind(0));
     }
-    // The witnesses of a refresh header are those of the epoch before.
-    if !header.follows(epoch) || header.witnesses != epoch.witnesses {
+    // The witnesses and voting keys of a refresh header are about the epoch before.
+    let is_about = header.witnesses == epoch.witnesses && header.voting.len() == epoch.voting.len();
+    if !header.follows(epoch) || !is_about {
         return Err(ChainError::Order(0));
     }
     if verify(bytes, signature) { Ok(header) } else { Err(ChainError::Signature(0)) }
@@ -285,10 +313,11 @@ pub fn verify_refresh(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::testing::group;
+    use crate::protocol::testing::{group, identity};
 
     fn chain() -> Vec<Header> {
-        let mut chain = vec![Header::first(group(1, 0), Digest([7; 32]))];
+        let keys = vec![Some(identity(9).public()); 4];
+        let mut chain = vec![Header::first(group(1, 0), keys, Digest([7; 32]))];
         for (epoch, faulty) in [(2, 2), (3, 1)] {
             chain.push(Header {
                 kind: HeaderKind::Epoch,
@@ -296,6 +325,7 @@ mod tests {
                 run: 1,
                 previous: chain.last().unwrap().digest(),
                 group: group(faulty, 100),
+                voting: vec![None; 3 * usize::from(faulty) + 1],
                 witnesses: Digest([8; 32]),
             });
         }
@@ -353,8 +383,10 @@ mod tests {
         assert_eq!(check(&refresh), Ok(()));
         let later = Header { epoch: 3, ..refresh.clone() };
         assert_eq!(check(&later), Err(ChainError::Order(0)));
-        let other_witnesses = Header { witnesses: Digest([0; 32]), ..refresh };
+        let other_witnesses = Header { witnesses: Digest([0; 32]), ..refresh.clone() };
         assert_eq!(check(&other_witnesses), Err(ChainError::Order(0)));
+        let other_size = Header { voting: vec![None; 7], ..refresh };
+        assert_eq!(check(&other_size), Err(ChainError::Order(0)));
     }
 
     #[test]

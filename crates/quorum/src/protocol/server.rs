@@ -7,13 +7,15 @@ mod epoch;
 mod inviting;
 mod machines;
 mod output;
+mod questions;
 mod refreshing;
 mod signing;
 mod start;
 #[cfg(test)]
 mod tests;
+mod voting;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,12 +29,13 @@ pub use output::{
 };
 pub use start::{SignedHeader, Start, StartError};
 
-use crate::protocol::agreed::{Committed, Height, ServerSet};
+use crate::protocol::agreed::{Committed, Height, LogLife};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::{Group, Member};
 use crate::protocol::link::{Lane, Topic};
 use crate::protocol::policy::{MessageDigest, Rule};
 use crate::protocol::refresh::{Delays, Entry, Run};
+use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::{Digest, Malformed};
 use epoch::Epoch;
 use machines::Ended;
@@ -90,6 +93,10 @@ pub struct Server {
     epoch: Option<Box<Epoch>>,
     /// The refresh by which this epoch began, while it is not over for this server.
     ended: Option<Box<Ended>>,
+    /// The life of the log's file, once the log is open.
+    life: Option<LogLife>,
+    /// The voting key that was saved for this epoch, until then.
+    saved_voting: Option<(Option<LogLife>, VotingSecret)>,
     /// While it waits: what others invite it to, by sender.
     invites: BTreeMap<[u8; 32], Digest>,
     requests: BTreeMap<u64, OwnRequest>,
@@ -131,6 +138,8 @@ impl Server {
             height: saved.height,
             epoch: None,
             ended: None,
+            life: None,
+            saved_voting: None,
             invites: BTreeMap::new(),
             requests: BTreeMap::new(),
             postponed: Vec::new(),
@@ -144,13 +153,17 @@ impl Server {
         };
         if let Some(start) = saved.start.take() {
             let shares = saved.shares.remove(&start.header().epoch);
+            let voting = saved.voting.remove(&start.header().epoch);
+            server.saved_voting = voting.map(|(life, it)| (life, VotingSecret::from_bytes(it)));
             server.begin_epoch(start, true, now)?;
             if let Some(shares) = shares {
                 server.restore_shares(&shares)?;
             }
             server.restore_run(&saved, now)?;
         }
-        for epoch in saved.shares.into_keys() {
+        let ended: BTreeSet<u64> =
+            saved.shares.into_keys().chain(saved.voting.into_keys()).collect();
+        for epoch in ended {
             server.changes.push(Change::End { epoch });
         }
         let run = server.epoch.as_ref().and_then(|epoch| epoch.board.run()).map(Run::id);
@@ -187,7 +200,8 @@ impl Server {
         let requests = requests.chain(postponed);
         let wish = self.wish.as_ref().map(|_| self.wish_at);
         let refresh = self.refresh_deadlines();
-        requests.chain(wish).chain(refresh).chain(self.header_deadlines()).min()
+        let headers = self.header_deadlines();
+        requests.chain(wish).chain(refresh).chain(headers).chain(self.voting_deadline()).min()
     }
 
     /// Handles a message of another server, which its link has authenticated.
@@ -225,8 +239,7 @@ impl Server {
             self.height = height;
             self.apply_all(now, height, &committed.entries, generator)?;
         }
-        let set = self.set();
-        self.push(Output::Applied { height, set });
+        self.say_applied(height);
         Ok(())
     }
 
@@ -303,6 +316,7 @@ impl Server {
         self.step_headers(now);
         self.step_wish(now);
         self.step_recovery();
+        self.step_voting(now, generator)?;
         self.step_refresh(now, generator)
     }
 
@@ -349,20 +363,9 @@ impl Server {
         }
     }
 
-    /// The servers that agree on the next height.
-    ///
-    /// # Panics
-    /// If there is no epoch.
-    fn set(&self) -> ServerSet {
-        let epoch = self.epoch.as_ref().expect("there is an epoch");
-        let members = epoch.header.group.members().iter();
-        ServerSet::new(members.map(|member| member.identity)).expect("a group is a set of servers")
-    }
-
-    /// Starts the log where this server is.
+    /// Opens the log where this server is.
     fn follow(&mut self) {
         self.tell_peers();
-        let set = self.set();
-        self.push(Output::Log { applied: self.height, set });
+        self.push(Output::Log { applied: self.height });
     }
 }

@@ -94,23 +94,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
 async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
     let (signals, hangups) = (StopSignals::listen()?, signals::hangups()?);
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
-    let Opened { settings, store, network, log_identity } =
+    let Opened { settings, store, network } =
         node::open(&config).await.map_err(|error| failed(&error))?;
-    let identity = log_identity.public();
+    let identity = settings.identity.public();
     let log_settings = (Digest(settings.public.digest()), Arc::clone(&network.links));
     let log_path = config.config_dir.join(&config.store).join(LOG_FILE);
     let start_log = move |start: LogStart| {
         let (log, links) = log_settings;
-        let LogStart { applied, set, inbox } = start;
-        let settings = consensus::Settings {
-            identity: log_identity,
-            log,
-            links,
-            inbox,
-            store: log_path,
-            applied,
-            set,
-        };
+        let LogStart { applied, inbox } = start;
+        let settings =
+            consensus::Settings { identity, log, links, inbox, store: log_path, applied };
         Consensus::start(settings).map_err(|error| LogFailed(Arc::new(error)))
     };
     let mut node = Node::start(settings, store, network, start_log).map_err(|it| failed(&it))?;

@@ -12,8 +12,8 @@ use tokio::time::sleep_until;
 use tracing::{debug, error, info, warn};
 
 use super::store::LogStore;
-use super::{ConsensusError, ConsensusStatus, Shared};
-use crate::log::{Committed, Height, ServerSet};
+use super::{Applied, ConsensusError, ConsensusStatus, Shared};
+use crate::log::{Committed, Height};
 use crate::net::links::{Inbound, Inbox, Lane, Links, Message as Received, Topic};
 use crate::protocol::consensus::codec::{Decided, Message};
 use crate::protocol::consensus::context::Address;
@@ -116,8 +116,8 @@ impl Driver {
         if stop {
             return Ok(false);
         }
-        if let Some((height, set)) = applied {
-            self.handle_applied(height, &set)?;
+        if let Some(applied) = applied {
+            self.handle_applied(applied)?;
         }
         if let Some(through) = prune {
             self.store.prune(through.min(self.applied))?;
@@ -135,7 +135,8 @@ impl Driver {
 
     /// The service has applied a height: it gets the next one if that is stored. Otherwise the next
     /// height begins.
-    fn handle_applied(&mut self, height: Height, set: &ServerSet) -> Result<(), ConsensusError> {
+    fn handle_applied(&mut self, applied: Applied) -> Result<(), ConsensusError> {
+        let Applied { height, set, key } = applied;
         self.applied = height;
         if height < self.store.last() {
             let next = self.store.decided(height.next())?;
@@ -148,15 +149,16 @@ impl Driver {
         }
         let now = self.now();
         if let Some(engine) = &mut self.engine {
-            engine.next(set, now)?;
+            engine.next(&set, key, now)?;
         } else if let Some(signer) = self.signer.take() {
             let last = self.store.last();
             let leader = self.store.decided(last)?.map(|decided| decided.value.leader());
             let records = self.store.records()?;
-            let votes = self.store.votes();
-            info!(height = %last.next(), records = records.len(), votes, "agreement log opened");
-            let opening = Opening { after: last, leader, records, votes };
-            let mut engine = Engine::open(signer, &opening, set, now)?;
+            let (height, count) = (last.next(), records.len());
+            let opening = Opening { after: last, leader, records };
+            let mut engine = Engine::open(signer, &opening, (&set, key), now)?;
+            let votes = engine.votes();
+            info!(%height, records = count, votes, "agreement log opened");
             for &server in &self.up {
                 engine.greet(server);
             }
@@ -233,9 +235,9 @@ impl Driver {
             for output in outputs {
                 match output {
                     Output::Append(records) => self.unwritten.extend(records),
-                    Output::Commit { decided, is_counted } => {
+                    Output::Commit(decided) => {
                         self.unwritten.clear();
-                        self.store.commit(&decided, is_counted)?;
+                        self.store.commit(&decided)?;
                         self.deliver(&decided);
                     }
                     Output::Broadcast(message) => {

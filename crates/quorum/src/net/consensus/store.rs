@@ -9,8 +9,9 @@ use keys::trusted::{TrustError, TrustedFolder};
 use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
 };
+use sharing::{Generator, RandomError};
 
-use crate::log::Height;
+use crate::log::{Height, LogLife};
 use crate::protocol::consensus::codec::Decided;
 
 /// The application id of the databases: "SNDL".
@@ -23,7 +24,7 @@ const TABLES: &str = "\
     CREATE TABLE log (\
         id INTEGER PRIMARY KEY NOT NULL CHECK (id = 1), \
         base INTEGER NOT NULL CHECK (base >= 0), \
-        votes INTEGER NOT NULL CHECK (votes IN (0, 1))\
+        life BLOB NOT NULL CHECK (length(life) = 32)\
     ) STRICT; \
     CREATE TABLE committed (\
         height INTEGER PRIMARY KEY NOT NULL CHECK (height > 0), \
@@ -69,7 +70,7 @@ pub enum LogStoreError {
     /// It contains an invalid value.
     #[error(
         "{} is damaged: {what}; move it away: the server then follows the log from the height that \
-         it has applied, and votes again after it has counted the votes of a height", .path.display()
+         it has applied, and votes again with another voting key", .path.display()
     )]
     Damaged {
         /// The file.
@@ -77,6 +78,9 @@ pub enum LogStoreError {
         /// The invalid value.
         what: String,
     },
+    /// There are no random bytes.
+    #[error(transparent)]
+    Random(#[from] RandomError),
     /// `SQLite` reports an error.
     #[error("{}: {}", .path.display(), .source.to_string().replace('\n', " "))]
     Database {
@@ -95,20 +99,16 @@ pub(super) struct LogStore {
     last: Height,
     /// The highest height that is deleted.
     pruned: Height,
-    votes: bool,
+    life: LogLife,
 }
 
 impl LogStore {
     /// Opens the log of a service that has applied this height. A log that ends before begins anew
-    /// after it. `is_voter` is whether this server is in the set of servers of the next height.
+    /// after it, with another life: for what this server has voted after its end is not known.
     ///
     /// # Errors
     /// When other users can change the file, another process has it open, or it is damaged.
-    pub(super) fn open(
-        path: &Path,
-        applied: Height,
-        is_voter: bool,
-    ) -> Result<Self, LogStoreError> {
+    pub(super) fn open(path: &Path, applied: Height) -> Result<Self, LogStoreError> {
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
         let folder = TrustedFolder::new(folder.unwrap_or(Path::new(".")))?;
         let name = path.file_name().unwrap_or_default();
@@ -120,9 +120,10 @@ impl LogStore {
             _ => folder.check_file(name)?,
         }
         let connection = connect(&path).map_err(|source| of_database(&path, source))?;
-        let mut store = Self { path, connection, last: Height(0), pruned: Height(0), votes: false };
+        let (last, life) = (Height(0), LogLife([0; 32]));
+        let mut store = Self { path, connection, last, pruned: last, life };
         store.check()?;
-        store.begin(applied, is_voter)?;
+        store.begin(applied)?;
         Ok(store)
     }
 
@@ -145,9 +146,9 @@ impl LogStore {
         }
     }
 
-    fn begin(&mut self, applied: Height, is_voter: bool) -> Result<(), LogStoreError> {
+    fn begin(&mut self, applied: Height) -> Result<(), LogStoreError> {
         let state = self.read(|connection| {
-            let query = "SELECT base, votes, (SELECT min(height) FROM committed), \
+            let query = "SELECT base, life, (SELECT min(height) FROM committed), \
                          (SELECT max(height) FROM committed) FROM log";
             let row = connection.query_row(query, [], |row| {
                 Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
@@ -155,24 +156,23 @@ impl LogStore {
             row.optional()
         })?;
         let known =
-            state.map(|(base, votes, first, last): (i64, bool, Option<i64>, Option<i64>)| {
+            state.map(|(base, life, first, last): (i64, [u8; 32], Option<i64>, Option<i64>)| {
                 let height = |number: i64| Height(number.unsigned_abs());
                 let pruned = height(first.unwrap_or(base + 1) - 1);
-                (height(last.unwrap_or(base)), pruned, votes)
+                (height(last.unwrap_or(base)), pruned, LogLife(life))
             });
-        (self.last, self.pruned, self.votes) = match known {
+        (self.last, self.pruned, self.life) = match known {
             Some(known) if known.0 >= applied => known,
-            // What this server may have voted for after that height is not known.
             _ => {
-                let votes = applied == Height(0) || !is_voter;
+                let life = Generator::seeded()?.array()?;
                 self.write(|change| {
                     change.execute_batch(
                         "DELETE FROM log; DELETE FROM committed; DELETE FROM record;",
                     )?;
-                    let new = "INSERT INTO log (id, base, votes) VALUES (1, ?1, ?2)";
-                    change.execute(new, params![signed(applied), votes]).map(drop)
+                    let new = "INSERT INTO log (id, base, life) VALUES (1, ?1, ?2)";
+                    change.execute(new, params![signed(applied), life]).map(drop)
                 })?;
-                (applied, applied, votes)
+                (applied, applied, LogLife(life))
             }
         };
         Ok(())
@@ -183,9 +183,9 @@ impl LogStore {
         self.last
     }
 
-    /// Whether this server may vote.
-    pub(super) fn votes(&self) -> bool {
-        self.votes
+    /// The file's life.
+    pub(super) fn life(&self) -> LogLife {
+        self.life
     }
 
     /// What was committed at a height: the bytes of a [`Decided`]. `None` if it is not here.
@@ -231,30 +231,19 @@ impl LogStore {
         })
     }
 
-    /// Keeps a committed value, deletes the write-ahead log. `is_counted` is whether this server
-    /// has counted the votes.
+    /// Keeps a committed value, deletes the write-ahead log.
     ///
     /// # Errors
     /// When the database cannot be written.
-    pub(super) fn commit(
-        &mut self,
-        decided: &Decided,
-        is_counted: bool,
-    ) -> Result<(), LogStoreError> {
+    pub(super) fn commit(&mut self, decided: &Decided) -> Result<(), LogStoreError> {
         let height = decided.height();
-        let votes = self.votes || is_counted;
-        let may_vote_now = votes != self.votes;
         self.write(|change| {
             change.execute("DELETE FROM record", [])?;
             let insert = "INSERT INTO committed (height, value) VALUES (?1, ?2)";
             let mut insert = change.prepare(insert)?;
-            insert.execute(params![signed(height), decided.to_bytes()])?;
-            if may_vote_now {
-                change.execute("UPDATE log SET votes = 1", [])?;
-            }
-            Ok(())
+            insert.execute(params![signed(height), decided.to_bytes()]).map(drop)
         })?;
-        (self.last, self.votes) = (height, votes);
+        self.last = height;
         Ok(())
     }
 
@@ -345,24 +334,25 @@ mod tests {
         Decided { value, certificate }
     }
 
-    fn open(place: &TempDir, applied: u64, is_voter: bool) -> Result<LogStore, LogStoreError> {
-        LogStore::open(&place.path().join("log.sqlite"), Height(applied), is_voter)
+    fn open(place: &TempDir, applied: u64) -> Result<LogStore, LogStoreError> {
+        LogStore::open(&place.path().join("log.sqlite"), Height(applied))
     }
 
     #[test]
     fn the_log_outlives_the_process() {
         let place = tempfile::tempdir().unwrap();
-        let mut store = open(&place, 0, true).unwrap();
-        assert!(matches!(open(&place, 0, true), Err(LogStoreError::Locked { .. })));
+        let mut store = open(&place, 0).unwrap();
+        let life = store.life();
+        assert!(matches!(open(&place, 0), Err(LogStoreError::Locked { .. })));
         for height in 1..=5 {
             store.append(&[vec![1], vec![2]]).unwrap();
-            store.commit(&decided(height), true).unwrap();
+            store.commit(&decided(height)).unwrap();
         }
         store.append(&[vec![3], vec![4]]).unwrap();
         store.append(&[vec![5]]).unwrap();
         drop(store);
-        let store = open(&place, 3, true).unwrap();
-        assert_eq!((store.last(), store.votes()), (Height(5), true));
+        let store = open(&place, 3).unwrap();
+        assert_eq!((store.last(), store.life()), (Height(5), life));
         assert_eq!(store.records().unwrap(), [[3], [4], [5]]);
         assert_eq!(store.decided(Height(4)).unwrap(), Some(decided(4)));
         assert_eq!(store.decided(Height(6)).unwrap(), None);
@@ -371,9 +361,9 @@ mod tests {
     #[test]
     fn pruning_keeps_the_last_height() {
         let place = tempfile::tempdir().unwrap();
-        let mut store = open(&place, 0, true).unwrap();
+        let mut store = open(&place, 0).unwrap();
         for height in 1..=5 {
-            store.commit(&decided(height), true).unwrap();
+            store.commit(&decided(height)).unwrap();
         }
         store.prune(Height(3)).unwrap();
         let kept = |store: &LogStore| {
@@ -383,30 +373,27 @@ mod tests {
         store.prune(Height(9)).unwrap();
         assert_eq!(kept(&store), [false, false, false, false, true]);
         drop(store);
-        assert_eq!(open(&place, 5, true).unwrap().last(), Height(5));
+        assert_eq!(open(&place, 5).unwrap().last(), Height(5));
     }
 
-    /// What a server of the set has voted for is not known if its log is lost.
+    /// What a server has voted for is not known if its log is lost, or ends too early.
     #[test]
-    fn a_server_whose_log_is_lost_does_not_vote_until_it_has_counted_votes() {
+    fn a_log_that_is_lost_has_another_life() {
         let place = tempfile::tempdir().unwrap();
-        let mut store = open(&place, 7, true).unwrap();
-        assert_eq!((store.last(), store.votes()), (Height(7), false));
-        store.commit(&decided(8), false).unwrap();
+        let mut store = open(&place, 0).unwrap();
+        let first = store.life();
+        store.commit(&decided(1)).unwrap();
         drop(store);
-        let mut store = open(&place, 7, true).unwrap();
-        assert_eq!((store.last(), store.votes()), (Height(8), false));
-        store.commit(&decided(9), true).unwrap();
-        assert!(store.votes());
-        drop(store);
-        assert!(open(&place, 9, true).unwrap().votes());
+        assert_eq!(open(&place, 1).unwrap().life(), first);
         // The log ends before the service's state: it begins again.
-        let store = open(&place, 20, true).unwrap();
-        assert_eq!((store.last(), store.votes()), (Height(20), false));
-        assert_eq!(store.committed(Height(9)).unwrap(), None);
+        let store = open(&place, 20).unwrap();
+        let second = store.life();
+        assert!(store.last() == Height(20) && second != first);
+        assert_eq!(store.committed(Height(1)).unwrap(), None);
         drop(store);
-        // Who was not in the set has not voted.
-        assert!(open(&place, 30, false).unwrap().votes());
+        std::fs::remove_file(place.path().join("log.sqlite")).unwrap();
+        let store = open(&place, 20).unwrap();
+        assert!(![first, second].contains(&store.life()));
     }
 
     #[test]
@@ -414,12 +401,12 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("log.sqlite");
         std::fs::write(&path, "not a database, but long enough to be one".repeat(100)).unwrap();
-        assert!(matches!(open(&place, 0, true), Err(LogStoreError::Foreign { .. })));
+        assert!(matches!(open(&place, 0), Err(LogStoreError::Foreign { .. })));
         std::fs::remove_file(&path).unwrap();
         Connection::open(&path).unwrap().pragma_update(None, "application_id", 7).unwrap();
-        assert!(matches!(open(&place, 0, true), Err(LogStoreError::Foreign { .. })));
+        assert!(matches!(open(&place, 0), Err(LogStoreError::Foreign { .. })));
         let newer = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 2");
         Connection::open(&path).unwrap().execute_batch(&newer).unwrap();
-        assert!(matches!(open(&place, 0, true), Err(LogStoreError::Newer { .. })));
+        assert!(matches!(open(&place, 0), Err(LogStoreError::Newer { .. })));
     }
 }

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::*;
-use crate::log::tests::{secret, set};
+use crate::log::tests::{secret, set, voting};
 use crate::net::links::{Peer, Topic};
 
 const LIMIT: Duration = Duration::from_secs(40);
@@ -62,15 +62,16 @@ async fn start(
     let links = Arc::new(links);
     assert_eq!(Topic::ALL[0], Topic::Log);
     let settings = Settings {
-        identity: secret(number),
+        identity: secret(number).public(),
         log: Digest([7; 32]),
         links: Arc::clone(&links),
         inbox,
         store: folder.path().join("log.sqlite"),
         applied,
-        set: sets(applied.next()),
     };
     let mut consensus = Consensus::start(settings).unwrap();
+    let key = voting(number);
+    consensus.applied(applied, &sets(applied.next()), Some(Arc::clone(&key)));
     let monitor = consensus.monitor();
     let (submit, mut submitted) = tokio::sync::mpsc::unbounded_channel();
     let (sender, committed) = tokio::sync::mpsc::unbounded_channel();
@@ -83,7 +84,8 @@ async fn start(
                 },
                 committed = consensus.committed() => {
                     let committed: Committed = committed.unwrap();
-                    consensus.applied(committed.height, &sets(committed.height.next()));
+                    let next = sets(committed.height.next());
+                    consensus.applied(committed.height, &next, Some(Arc::clone(&key)));
                     let _ = sender.send(committed);
                 }
             }
@@ -262,18 +264,18 @@ async fn a_server_that_starts_late_catches_up() {
 async fn a_damaged_log_is_an_error_and_nothing_is_signed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log.sqlite");
-    LogStore::open(&path, Height(0), true).unwrap().append(&[vec![99]]).unwrap();
+    LogStore::open(&path, Height(0)).unwrap().append(&[vec![99]]).unwrap();
     let (links, [inbox, ..]) = Links::start(secret(0), Vec::new());
     let mut log = Consensus::start(Settings {
-        identity: secret(0),
+        identity: secret(0).public(),
         log: Digest([7; 32]),
         links: Arc::new(links),
         inbox,
         store: path,
         applied: Height(0),
-        set: set(0..4),
     })
     .unwrap();
+    log.applied(Height(0), &set(0..4), Some(voting(0)));
     let failed = timeout(LIMIT, log.committed()).await.unwrap().unwrap_err();
     assert!(failed.to_string().contains("write-ahead log"), "{failed}");
     assert_eq!(log.submit(Bytes::from_static(b"entry")), Err(SubmitError::Failed));

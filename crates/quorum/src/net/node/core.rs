@@ -257,14 +257,16 @@ where
             Output::Job(job) => self.jobs.run(job),
             Output::Reply { id, result } => self.reply(id, result)?,
             Output::Peers(members) => self.connect(&members),
-            Output::Log { applied, set } => {
+            Output::Log { applied } => {
                 if let Some((start, inbox)) = self.start_log.take() {
-                    self.log = Some(start(LogStart { applied, set, inbox })?);
+                    let log = start(LogStart { applied, inbox })?;
+                    self.server.handle_log_opened(log.life());
+                    self.log = Some(log);
                 }
             }
-            Output::Applied { height, set } => {
+            Output::Applied { height, set, key } => {
                 if let Some(log) = &mut self.log {
-                    log.applied(height, &set);
+                    log.applied(height, &set, key);
                 }
             }
             Output::Event(event) => {

@@ -144,7 +144,9 @@ impl LocalService for Handle {
             let problem = problems.first().in_one_line(&nodes);
             Refusal::new(RefusalKind::Malformed, format!("the list of servers{problem}"))
         })?;
-        let digest = Header::first(group.clone(), Digest([0; 32])).digest();
+        let digest =
+            Header::first(group.clone(), vec![None; group.members().len()], Digest([0; 32]))
+                .digest();
         let started = self.ask(|reply| Command::StartRefresh(group, digest, reply)).await?;
         started.map_err(|refusal| {
             let kind = match refusal {

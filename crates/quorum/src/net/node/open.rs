@@ -69,8 +69,6 @@ pub struct Opened {
     pub store: Store,
     /// Its links, which have begun.
     pub network: Network,
-    /// The identity key again, for the log.
-    pub log_identity: SecretKey,
 }
 
 /// Reads the keys, opens the store, takes the shares from the ceremony if it has none, and listens.
@@ -95,7 +93,7 @@ pub async fn open(config: &Config) -> Result<Opened, OpenError> {
     };
     let (links, inboxes) = Links::start(SecretKey::new(&identity), listening);
     let network = Network { links: Arc::new(links), inboxes, peers: config.peers.clone() };
-    Ok(Opened { settings, store, network, log_identity: SecretKey::new(&identity) })
+    Ok(Opened { settings, store, network })
 }
 
 fn read_identity(config: &Config) -> Result<Zeroizing<[u8; KEY_LEN]>, OpenError> {
@@ -166,7 +164,9 @@ fn take_shares(
             file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect();
         let start = Change::Start(Start::first(file.header.clone(), &file.witnesses));
         let shares = Change::Shares { epoch: file.header.epoch, shares };
-        store.save(&[start, shares], &mut Generator::seeded()?, SystemTime::now())?;
+        let secret = Zeroizing::new(*file.voting.to_bytes());
+        let voting = Change::Voting { epoch: file.header.epoch, life: None, secret };
+        store.save(&[start, shares, voting], &mut Generator::seeded()?, SystemTime::now())?;
     }
     if let Err(error) = destroy_share_file(path) {
         warn!(%error, "the store has the shares, but their file remains: destroy it yourself");

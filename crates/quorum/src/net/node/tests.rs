@@ -66,9 +66,9 @@ impl World {
             Self { place, addresses, log: MemoryLog::immediate(&crate::log::tests::set(1..=4)) };
         let group = parse_nodes(&world.nodes(1..=4)).unwrap();
         let files = ShareFile::deal(&small_key(), &group, &mut Generator::seeded().unwrap());
-        ceremony_files::write(world.place.path(), &files.unwrap()).unwrap();
-        let keys = group.members().iter().map(|member| member.identity);
-        world.log = MemoryLog::immediate(&ServerSet::new(keys).unwrap());
+        let files = files.unwrap();
+        world.log = MemoryLog::immediate(&group.voters(&files[0].header.voting));
+        ceremony_files::write(world.place.path(), &files).unwrap();
         write_secret(&world.place.path().join("master.key"), &"0f".repeat(32));
         world
     }
@@ -109,7 +109,7 @@ impl World {
 
     async fn start(&self, number: usize) -> Running {
         let config = self.config(number);
-        let Opened { settings, store, network, .. } = loop {
+        let Opened { settings, store, network } = loop {
             match open(&config).await {
                 Ok(opened) => break opened,
                 // The task of the server before closes its listener soon.

@@ -45,6 +45,11 @@ const TABLES: &str = "\
         sealed BLOB NOT NULL, \
         PRIMARY KEY (epoch, label)\
     ) STRICT, WITHOUT ROWID; \
+    CREATE TABLE voting (\
+        epoch INTEGER PRIMARY KEY NOT NULL CHECK (epoch > 0), \
+        life BLOB CHECK (length(life) = 32), \
+        sealed BLOB NOT NULL\
+    ) STRICT; \
     CREATE TABLE item (\
         run BLOB NOT NULL CHECK (length(run) = 32), \
         name BLOB NOT NULL, \

@@ -1,4 +1,4 @@
-//! The key of an epoch or a run of a refresh, and its file.
+//! The keys of an epoch and of a run of a refresh, and their files.
 //!
 //! The file is magic, nonce and the key as XChaCha20-Poly1305 seals it under the master key: 80
 //! bytes. It is overwritten in place when the epoch or the run ends.
@@ -37,6 +37,8 @@ const FILE_LEN: usize = MAGIC.len() + NONCE_LEN + KEY_LEN + CODE_LEN;
 pub(super) enum KeyOf {
     /// The shares of an epoch.
     Epoch(u64),
+    /// The voting key of an epoch.
+    Voting(u64),
     /// What a server keeps during a run.
     Run(Digest),
 }
@@ -45,6 +47,7 @@ impl KeyOf {
     fn file_name(self) -> String {
         match self {
             Self::Epoch(number) => format!("epoch-{number}.key"),
+            Self::Voting(number) => format!("voting-{number}.key"),
             Self::Run(id) => format!("run-{id}.key"),
         }
     }
@@ -53,6 +56,9 @@ impl KeyOf {
         let name = name.strip_suffix(".key")?;
         if let Some(number) = name.strip_prefix("epoch-") {
             return number.parse().ok().map(Self::Epoch);
+        }
+        if let Some(number) = name.strip_prefix("voting-") {
+            return number.parse().ok().map(Self::Voting);
         }
         let digits = name.strip_prefix("run-")?.as_bytes();
         let mut id = [0; 32];
@@ -66,6 +72,7 @@ impl KeyOf {
     fn context(self) -> Vec<u8> {
         match self {
             Self::Epoch(number) => [&b"k"[..], &number.to_be_bytes()].concat(),
+            Self::Voting(number) => [&b"v"[..], &number.to_be_bytes()].concat(),
             Self::Run(id) => [&b"r"[..], &id.0].concat(),
         }
     }
@@ -75,6 +82,7 @@ impl fmt::Display for KeyOf {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Epoch(number) => write!(out, "epoch {number}"),
+            Self::Voting(number) => write!(out, "voting in epoch {number}"),
             Self::Run(id) => write!(out, "run {id}"),
         }
     }

@@ -11,11 +11,14 @@ use super::audit::Event;
 use super::error::{StoreError, damaged};
 use super::sealing_key::{self, KeyOf, SealingKey};
 use super::{Store, file};
-use crate::log::Height;
+use crate::log::{Height, LogLife};
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::refresh::{Item, Round};
 use crate::protocol::server::{Change, EncodedShares, Saved, Start};
 use crate::protocol::wire::Digest;
+
+/// A voting key that was kept.
+type KeptVoting = (Option<LogLife>, Zeroizing<[u8; 32]>);
 
 impl Store {
     /// Keeps changes, all of them or none: they are durable when this returns.
@@ -47,11 +50,22 @@ impl Store {
                     save_shares(&transaction, *epoch, shares, &key, generator)?;
                     events.push(Event::EpochBegun { epoch: *epoch, shares: shares.len() });
                 }
+                Change::Voting { epoch, life, secret } => {
+                    // The key before it is destroyed at once: what it has sealed was replaced.
+                    let of = KeyOf::Voting(*epoch);
+                    let key = SealingKey::create(&self.directory, of, &self.master, generator)?;
+                    let sealed = key.seal(of.to_string(), &secret[..], generator)?;
+                    let insert =
+                        "INSERT OR REPLACE INTO voting (epoch, life, sealed) VALUES (?1, ?2, ?3)";
+                    let life = life.map(|life| life.0);
+                    transaction.execute(insert, params![file::signed(*epoch)?, life, sealed])?;
+                }
                 Change::End { epoch } => {
                     let row = file::signed(*epoch)?;
+                    transaction.execute("DELETE FROM voting WHERE epoch = ?1", [row])?;
                     transaction.execute("DELETE FROM share WHERE epoch = ?1", [row])?;
                     transaction.execute("DELETE FROM epoch WHERE number = ?1", [row])?;
-                    ended.push(KeyOf::Epoch(*epoch));
+                    ended.extend([KeyOf::Epoch(*epoch), KeyOf::Voting(*epoch)]);
                 }
                 Change::Applied { height, entries } => {
                     save_height(&transaction, *height)?;
@@ -114,6 +128,9 @@ impl Store {
         for epoch in self.epochs()? {
             saved.shares.insert(epoch, self.shares(epoch)?);
         }
+        for epoch in self.voting_epochs()? {
+            saved.voting.extend(self.voting(epoch)?.map(|voting| (epoch, voting)));
+        }
         for run in self.runs()? {
             saved.items.insert(run, self.items(run)?);
         }
@@ -134,6 +151,42 @@ impl Store {
             shares.push((label, share));
         }
         Ok(shares)
+    }
+
+    /// The voting key of an epoch, and the life of the log that it belongs to. `None` if a crash or
+    /// a restored backup has left a row without its key: then it is lost.
+    fn voting(&self, epoch: u64) -> Result<Option<KeptVoting>, StoreError> {
+        let of = KeyOf::Voting(epoch);
+        let key = match SealingKey::read(&self.directory, of, &self.master) {
+            Err(StoreError::Damaged { .. }) => return Ok(None),
+            key => key?,
+        };
+        let query = "SELECT life, sealed FROM voting WHERE epoch = ?1";
+        let row = |row: &rusqlite::Row<'_>| {
+            Ok((row.get::<_, Option<[u8; 32]>>(0)?, row.get::<_, Vec<u8>>(1)?))
+        };
+        let (life, sealed) = self.connection.query_row(query, [file::signed(epoch)?], row)?;
+        let Some(opened) = key.open(of.to_string(), &sealed) else { return Ok(None) };
+        let mut secret = Zeroizing::new([0; 32]);
+        if opened.len() != secret.len() {
+            return Err(damaged(format!("the voting key of epoch {epoch}")));
+        }
+        secret.copy_from_slice(&opened);
+        Ok(Some((life.map(LogLife), secret)))
+    }
+
+    /// The epochs that have a voting key.
+    fn voting_epochs(&self) -> Result<Vec<u64>, StoreError> {
+        let mut statement = self.connection.prepare("SELECT epoch FROM voting ORDER BY epoch")?;
+        let numbers = statement.query_map([], |row| row.get::<_, i64>(0))?;
+        numbers.map(|number| file::unsigned(number?, "number")).collect()
+    }
+
+    /// Deletes voting keys that belong to no log yet: in a backup they are copies of keys that may
+    /// have been used since.
+    pub(super) fn delete_unused_voting_keys(&self) -> Result<(), StoreError> {
+        self.connection.execute("DELETE FROM voting WHERE life IS NULL", [])?;
+        Ok(())
     }
 
     /// What is kept of a run.
@@ -163,7 +216,8 @@ impl Store {
     /// The keys that rows of the database need.
     pub(super) fn live(&self) -> Result<Vec<KeyOf>, StoreError> {
         let epochs = self.epochs()?.into_iter().map(KeyOf::Epoch);
-        Ok(epochs.chain(self.runs()?.into_iter().map(KeyOf::Run)).collect())
+        let voting = self.voting_epochs()?.into_iter().map(KeyOf::Voting);
+        Ok(epochs.chain(voting).chain(self.runs()?.into_iter().map(KeyOf::Run)).collect())
     }
 
     /// Destroys the keys that no row needs.
@@ -188,6 +242,11 @@ fn is_live(transaction: &Transaction<'_>, of: KeyOf) -> Result<bool, StoreError>
     let found = match of {
         KeyOf::Epoch(number) => {
             let query = "SELECT 1 FROM epoch WHERE number = ?1";
+            let row = file::signed(number)?;
+            transaction.query_row(query, [row], |_| Ok(())).optional()?
+        }
+        KeyOf::Voting(number) => {
+            let query = "SELECT 1 FROM voting WHERE epoch = ?1";
             let row = file::signed(number)?;
             transaction.query_row(query, [row], |_| Ok(())).optional()?
         }

@@ -12,6 +12,7 @@ use crate::protocol::refresh::Witnesses;
 use crate::protocol::rsa::key::GroupKey;
 use crate::protocol::rsa::modulus::Modulus;
 use crate::protocol::share::ShareRange;
+use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::{Digest, Malformed, Reader, Write, count};
 
 /// The first bytes of a share file.
@@ -35,6 +36,8 @@ pub struct ShareFile {
     pub server: ServerIndex,
     /// All shares that it should have. Secret.
     pub shares: Vec<(Label, SecretInteger)>,
+    /// Its voting key of the first epoch. Secret.
+    pub voting: VotingSecret,
 }
 
 /// Why bytes are not a share file.
@@ -67,8 +70,11 @@ impl ShareFile {
         let powers = key.group().powers_of_g(&[range.bits()], combination.label_count());
         let elements = combination.labels().map(|label| powers.pow(&split.share(label))).collect();
         let witnesses = Witnesses::new(elements);
-        let header = Header::first(group.clone(), witnesses.digest());
-        let file = |server| Self {
+        let secret = |_| VotingSecret::random(generator);
+        let secrets = combination.servers().map(secret).collect::<Result<Vec<_>, _>>()?;
+        let keys = secrets.iter().map(|secret| Some(secret.public())).collect();
+        let header = Header::first(group.clone(), keys, witnesses.digest());
+        let file = |(server, voting)| Self {
             key: key.group().clone(),
             header: header.clone(),
             witnesses: witnesses.clone(),
@@ -77,8 +83,9 @@ impl ShareFile {
                 .labels_of(server)
                 .map(|label| (label, split.share(label)))
                 .collect(),
+            voting,
         };
-        Ok(combination.servers().map(file).collect())
+        Ok(combination.servers().zip(secrets).map(file).collect())
     }
 
     /// The bytes of the file.
@@ -94,6 +101,7 @@ impl ShareFile {
             out.put_u16(label.0);
             out.extend_from_slice(&share.to_be_bytes());
         }
+        out.extend_from_slice(self.voting.to_bytes());
         let digest = Digest::of(&[&out]);
         out.extend(digest.0);
         out
@@ -104,7 +112,7 @@ impl ShareFile {
         let share_len = self.shares.iter().map(|(_, share)| 2 + share.to_be_bytes().len());
         let public = self.key.modulus().byte_len() + self.witnesses.to_bytes().len();
         let header = self.header.to_bytes().len();
-        128 + public + header + share_len.sum::<usize>()
+        160 + public + header + share_len.sum::<usize>()
     }
 
     /// Parses a file, and checks all that it says: the header and the shares fit the witnesses, and
@@ -131,7 +139,8 @@ impl ShareFile {
         let header = Header::parse(reader.counted()?)?;
         let combination = header.group.combination().clone();
         if header.kind != HeaderKind::Epoch
-            || header != Header::first(header.group.clone(), header.witnesses)
+            || header
+                != Header::first(header.group.clone(), header.voting.clone(), header.witnesses)
         {
             return Err(Malformed("its header is not that of a first epoch").into());
         }
@@ -156,6 +165,10 @@ impl ShareFile {
             let share = share.ok_or(Malformed("a share is out of its range"))?;
             shares.push((label, share));
         }
+        let voting = VotingSecret::from_bytes(Zeroizing::new(reader.array()?));
+        if header.voting.get(usize::from(server.0)) != Some(&Some(voting.public())) {
+            return Err(Malformed("its voting key is not the one of its header").into());
+        }
         reader.finish()?;
         let powers = key.powers_of_g(&[range.bits()], shares.len());
         for (label, share) in &shares {
@@ -163,7 +176,7 @@ impl ShareFile {
                 return Err(ShareFileError::Share(*label));
             }
         }
-        Ok(Self { key, header, witnesses, server, shares })
+        Ok(Self { key, header, witnesses, server, shares, voting })
     }
 
     /// The group's public key.
@@ -191,6 +204,7 @@ mod tests {
                 file.shares.iter().map(|(label, share)| (*label, share.to_be_bytes())).collect()
             };
             assert!(shares(&parsed) == shares(file));
+            assert_eq!(Some(parsed.voting.public()), file.header.voting[usize::from(server.0)]);
             assert_eq!(file.shares.len(), 3);
         }
     }
@@ -224,6 +238,7 @@ mod tests {
         assert!(is_malformed(refused(&|file| file.server = ServerIndex(4))));
         assert!(is_malformed(refused(&|file| _ = file.shares.pop())));
         assert!(is_malformed(refused(&|file| file.header.epoch = 2)));
+        assert!(is_malformed(refused(&|file| file.header.voting[1] = file.header.voting[0])));
         assert!(is_malformed(refused(&|file| file.header.witnesses = Digest([0; 32]))));
         assert!(is_malformed(refused(&|file| file.header.kind = HeaderKind::Refresh)));
     }

@@ -289,14 +289,15 @@ impl fmt::Debug for Signature {
     }
 }
 
-/// Ed25519. Malachite does not get private keys, so theirs is the unit type.
+/// Ed25519. A server without a voting key has none. Malachite does not get private keys, so theirs
+/// is the unit type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scheme;
 
 impl SigningScheme for Scheme {
     type DecodingError = Malformed;
     type Signature = Signature;
-    type PublicKey = PublicKey;
+    type PublicKey = Option<PublicKey>;
     type PrivateKey = ();
 
     fn decode_signature(bytes: &[u8]) -> Result<Signature, Malformed> {
@@ -307,13 +308,13 @@ impl SigningScheme for Scheme {
         signature.0.to_vec()
     }
 
-    fn decode_public_key(bytes: &[u8]) -> Result<PublicKey, Malformed> {
+    fn decode_public_key(bytes: &[u8]) -> Result<Option<PublicKey>, Malformed> {
         let key = bytes.try_into().ok().and_then(|bytes| PublicKey::from_bytes(bytes).ok());
-        key.ok_or(Malformed("not a public key"))
+        key.map(Some).ok_or(Malformed("not a public key"))
     }
 
-    fn encode_public_key(key: &PublicKey) -> Vec<u8> {
-        key.to_bytes().to_vec()
+    fn encode_public_key(key: &Option<PublicKey>) -> Vec<u8> {
+        key.iter().flat_map(PublicKey::to_bytes).collect()
     }
 }
 

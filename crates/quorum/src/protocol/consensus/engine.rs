@@ -3,6 +3,7 @@
 mod effects;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_malachitebft_core_consensus::{
@@ -22,6 +23,7 @@ use super::pool::Pool;
 pub(crate) use super::pool::PoolFull;
 pub(crate) use super::signing::Signer;
 use crate::protocol::agreed::{Height, ServerSet};
+use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Malformed;
 
 /// How many messages of one server are kept for the next height, and how many of them may be
@@ -61,12 +63,7 @@ pub(crate) enum Output {
     Append(Vec<Vec<u8>>),
     /// Store the committed value, and delete the write-ahead log, in one transaction. Then the
     /// service applies it, and [`Engine::next`] begins the next height.
-    Commit {
-        /// The value.
-        decided: Decided,
-        /// Whether this server has counted the votes itself.
-        is_counted: bool,
-    },
+    Commit(Decided),
     /// Send a message to all other servers, of the old group and the new.
     Broadcast(Message),
     /// Send a message to a server.
@@ -97,9 +94,6 @@ pub(crate) struct Opening {
     pub(crate) leader: Option<Address>,
     /// The write-ahead log of the height that follows.
     pub(crate) records: Vec<Vec<u8>>,
-    /// Whether this server may vote: not if it may have voted before and forgotten that. It follows
-    /// until it has counted the votes of a height itself.
-    pub(crate) votes: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,21 +133,23 @@ pub(crate) struct Engine {
 type Done = Result<(), EngineError>;
 
 impl Engine {
-    /// Opens the log, with the set of servers of the height that follows.
+    /// Opens the log, with the set of servers of the height that follows, and this server's voting
+    /// key.
     ///
     /// # Errors
     /// When the write-ahead log cannot be replayed.
     pub(crate) fn open(
         signer: Signer,
         opening: &Opening,
-        set: &ServerSet,
+        (set, key): (&ServerSet, Option<Arc<VotingSecret>>),
         now: Duration,
     ) -> Result<Self, EngineError> {
         let params = Params {
             address: signer.address(),
             threshold_params: ThresholdParams::default(),
             value_payload: ValuePayload::ProposalOnly,
-            enabled: opening.votes,
+            // Each height says it.
+            enabled: false,
         };
         let servers = Servers::new(set, opening.after.next(), opening.leader);
         let queue = MAX_PEERS * MAX_EARLY_MESSAGES;
@@ -172,25 +168,38 @@ impl Engine {
             stall: None,
             pause: STALL,
         };
-        engine.begin(set, &opening.records, now)?;
+        engine.begin((set, key), &opening.records, now)?;
         // Others may have gone on in the meantime.
         engine.stall = Some(now + STALL);
         Ok(engine)
     }
 
-    /// Begins the height after the one that was committed last, with its set of servers.
+    /// Begins the height after the one that was committed last, with its set of servers and this
+    /// server's voting key.
     ///
     /// # Errors
     /// When the engine stops.
-    pub(crate) fn next(&mut self, set: &ServerSet, now: Duration) -> Done {
-        if self.phase == Phase::Committed { self.begin(set, &[], now) } else { Ok(()) }
+    pub(crate) fn next(
+        &mut self,
+        set: &ServerSet,
+        key: Option<Arc<VotingSecret>>,
+        now: Duration,
+    ) -> Done {
+        if self.phase == Phase::Committed { self.begin((set, key), &[], now) } else { Ok(()) }
     }
 
-    fn begin(&mut self, set: &ServerSet, records: &[Vec<u8>], now: Duration) -> Done {
+    fn begin(
+        &mut self,
+        (set, key): (&ServerSet, Option<Arc<VotingSecret>>),
+        records: &[Vec<u8>],
+        now: Duration,
+    ) -> Done {
         let inputs =
             records.iter().map(|it| codec::parse_record(it)).collect::<Result<Vec<_>, _>>()?;
         let height = self.height();
         let servers = Servers::new(set, height, self.leader);
+        self.signer.set_key(key);
+        self.state.params.enabled = self.signer.is_voter(&servers);
         self.phase = Phase::Running;
         self.asked.clear();
         self.voters.clear();
@@ -241,7 +250,7 @@ impl Engine {
 
     /// Whether this server is one of the height's and votes.
     pub(crate) fn votes(&self) -> bool {
-        self.state.params.enabled && self.servers().contains(&self.signer.address())
+        self.state.params.enabled
     }
 
     /// The number of entries that wait.
@@ -442,7 +451,7 @@ impl Engine {
             && self.signer.verifier().commit(&decided.certificate, self.servers()).is_ok()
         {
             self.ahead = Some(from);
-            self.commit(decided, false, now);
+            self.commit(decided, now);
         }
     }
 
@@ -493,7 +502,7 @@ impl Engine {
 
         let value = self.state.decided_value().map(|(_, value)| value);
         if let (Some((certificate, evidence)), Some(value)) = (decision, value) {
-            self.commit(Decided { value, certificate }, true, now);
+            self.commit(Decided { value, certificate }, now);
             let voters = evidence.votes.iter().map(|(server, _)| *server);
             let proposers = evidence.proposals.iter().map(|(server, _)| *server);
             let servers: BTreeSet<_> = voters.chain(proposers).collect();
@@ -510,15 +519,12 @@ impl Engine {
     }
 
     /// Ends the height.
-    fn commit(&mut self, decided: Decided, is_counted: bool, now: Duration) {
+    fn commit(&mut self, decided: Decided, now: Duration) {
         self.phase = Phase::Committed;
         self.pending.clear();
         self.stall = None;
         self.leader = Some(decided.value.leader());
         self.pool.committed(&decided.value, now);
-        if is_counted {
-            self.state.params.enabled = true;
-        }
-        self.outputs.push(Output::Commit { decided, is_counted });
+        self.outputs.push(Output::Commit(decided));
     }
 }

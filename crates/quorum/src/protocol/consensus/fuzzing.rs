@@ -1,15 +1,18 @@
 //! What fuzz targets do with the log's messages and records.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_malachitebft_core_consensus::{LivenessMsg, SignedConsensusMsg};
 use bytes::Bytes;
 use keys::SecretKey;
+use zeroize::Zeroizing;
 
 use super::codec::{Decided, Message, encode_record, parse_record};
 use super::context::Address;
 use super::engine::{Engine, Opening, Output, Signer};
-use crate::protocol::agreed::{Height, ServerSet};
+use crate::protocol::agreed::{Height, ServerSet, Voter};
+use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Digest;
 
 const LOG: Digest = Digest([7; 32]);
@@ -51,8 +54,8 @@ pub fn round_trip(bytes: &[u8]) {
 
 /// A server whose write-ahead log has these records starts, or reports an error.
 pub fn replay(records: Vec<Vec<u8>>) {
-    let opening = Opening { after: Height(0), leader: None, records, votes: true };
-    let opened = Engine::open(signer(0), &opening, &set(), Duration::ZERO);
+    let opening = Opening { after: Height(0), leader: None, records };
+    let opened = Engine::open(signer(0), &opening, (&set(), Some(voting(0))), Duration::ZERO);
     if let Ok(mut engine) = opened {
         engine.outputs();
     }
@@ -63,9 +66,11 @@ pub fn replay(records: Vec<Vec<u8>>) {
 /// # Panics
 /// If they do.
 pub fn agree(steps: &[Step]) {
-    let opening = Opening { after: Height(0), leader: None, records: Vec::new(), votes: true };
+    let opening = Opening { after: Height(0), leader: None, records: Vec::new() };
     let mut now = Duration::ZERO;
-    let mut engine = Engine::open(signer(0), &opening, &set(), now).expect("an empty log");
+    let own = Some(voting(0));
+    let opened = Engine::open(signer(0), &opening, (&set(), own), now);
+    let mut engine = opened.expect("an empty log");
     for step in steps {
         match step {
             Step::Message(from, bytes) => {
@@ -167,15 +172,23 @@ pub fn examples() -> Vec<Vec<u8>> {
 }
 
 fn signer(number: u8) -> Signer {
-    Signer::new(secret(number), LOG)
+    let mut signer = Signer::new(&secret(number).public(), LOG);
+    signer.set_key(Some(voting(number)));
+    signer
 }
 
 fn secret(number: u8) -> SecretKey {
     SecretKey::new(&[number + 1; 32])
 }
 
+fn voting(number: u8) -> Arc<VotingSecret> {
+    Arc::new(VotingSecret::from_bytes(Zeroizing::new([number + 101; 32])))
+}
+
 fn set() -> ServerSet {
-    ServerSet::new((0..4).map(|number| secret(number).public())).expect("four servers")
+    let voter =
+        |number| Voter { identity: secret(number).public(), key: Some(voting(number).public()) };
+    ServerSet::new((0..4).map(voter)).expect("four servers")
 }
 
 #[cfg(test)]

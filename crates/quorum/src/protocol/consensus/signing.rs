@@ -4,6 +4,7 @@
 #![allow(clippy::result_large_err)]
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use arc_malachitebft_core_consensus::ConsensusMsg;
 use arc_malachitebft_core_types::{
@@ -11,28 +12,46 @@ use arc_malachitebft_core_types::{
     RoundCertificate, RoundCertificateType, SignedMessage, SignedProposal, SignedVote,
     ThresholdParam, ThresholdParams, VoteType,
 };
-use keys::{PublicKey, SecretKey};
+use keys::PublicKey;
 
 use super::codec::Put as _;
 use super::context::servers::Servers;
 use super::context::{Address, Context, Proposal, Signature, Vote};
+use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::{Digest, Write as _};
 
-/// A server's own key, which signs in one log.
+/// A server that signs in one log, with its voting key.
 pub(crate) struct Signer {
-    key: SecretKey,
+    address: Address,
+    key: Option<Arc<VotingSecret>>,
     verifier: Verifier,
 }
 
 impl Signer {
-    /// Signs in the log with this name.
-    pub(crate) fn new(key: SecretKey, log: Digest) -> Self {
-        Self { key, verifier: Verifier { log } }
+    /// The server with this identity key, in the log with this name. It has no voting key yet.
+    pub(crate) fn new(identity: &PublicKey, log: Digest) -> Self {
+        Self { address: Address::of(identity), key: None, verifier: Verifier { log } }
+    }
+
+    /// Signs with this key from now on, in place of the one before.
+    pub(crate) fn set_key(&mut self, key: Option<Arc<VotingSecret>>) {
+        self.key = key;
+    }
+
+    /// Whether its key is the one that counts among these servers.
+    pub(crate) fn is_voter(&self, servers: &Servers) -> bool {
+        let own = self.key.as_ref().map(|key| key.public());
+        own.is_some_and(|own| servers.key(&self.address) == Some(&own))
     }
 
     /// The server's address.
     pub(crate) fn address(&self) -> Address {
-        Address::of(&self.key.public())
+        self.address
+    }
+
+    /// Only servers with a key vote; without one, no signature fits.
+    fn sign(&self, message: &[u8]) -> Signature {
+        Signature(self.key.as_ref().map_or([0; 64], |key| key.sign(message)))
     }
 
     /// What checks signatures in the same log.
@@ -42,14 +61,14 @@ impl Signer {
 
     /// Signs a vote.
     pub(crate) fn sign_vote(&self, vote: Vote) -> SignedVote<Context> {
-        let signature = self.key.sign(&self.verifier.vote_bytes(&vote));
-        SignedMessage::new(vote, Signature(signature))
+        let signature = self.sign(&self.verifier.vote_bytes(&vote));
+        SignedMessage::new(vote, signature)
     }
 
     /// Signs a proposal.
     pub(crate) fn sign_proposal(&self, proposal: Proposal) -> SignedProposal<Context> {
-        let signature = self.key.sign(&self.verifier.proposal_bytes(&proposal));
-        SignedMessage::new(proposal, Signature(signature))
+        let signature = self.sign(&self.verifier.proposal_bytes(&proposal));
+        SignedMessage::new(proposal, signature)
     }
 }
 
@@ -88,13 +107,13 @@ impl Verifier {
     pub(super) fn message(
         &self,
         message: &SignedMessage<Context, ConsensusMsg<Context>>,
-        key: &PublicKey,
+        key: Option<&PublicKey>,
     ) -> bool {
         let bytes = match &message.message {
             ConsensusMsg::Vote(vote) => self.vote_bytes(vote),
             ConsensusMsg::Proposal(proposal) => self.proposal_bytes(proposal),
         };
-        key.verify(&bytes, &message.signature.0)
+        key.is_some_and(|key| key.verify(&bytes, &message.signature.0))
     }
 
     /// Checks that 2f+1 servers of the height's set have committed to a value. The caller compares

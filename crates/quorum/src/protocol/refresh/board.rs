@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use keys::SecretKey;
+use keys::{PublicKey, SecretKey};
 
 use super::complaint::{self, Complainant};
 use super::entry::{Body, Entry, Side};
@@ -15,6 +15,7 @@ use super::possession::{self, Witnesses};
 use super::session::SessionPoint;
 use crate::protocol::combination::{Combination, Label, ServerIndex};
 use crate::protocol::group::{Group, Header, HeaderKind};
+use crate::protocol::voting::{VotingKey, VotingSecret};
 use crate::protocol::wire::Digest;
 
 /// The state of the agreement on a refresh in one epoch.
@@ -24,11 +25,12 @@ pub struct Board {
     /// The header of the epoch, and its digest.
     epoch: Header,
     epoch_digest: Digest,
+    /// The current voting keys of the epoch's servers.
+    voting: Vec<Option<PublicKey>>,
     /// The number of the run that is open or will be.
     run_number: u32,
-    approvals: BTreeMap<ServerIndex, Digest>,
-    /// The groups that have been approved, by the digest of their refresh header.
-    candidates: BTreeMap<Digest, Header>,
+    /// The groups that servers have approved.
+    approvals: BTreeMap<ServerIndex, Group>,
     cancellations: BTreeSet<ServerIndex>,
     run: Option<Run>,
 }
@@ -39,6 +41,8 @@ pub struct Run {
     header: Header,
     id: Digest,
     session_keys: BTreeMap<ServerIndex, SessionPoint>,
+    /// The voting keys of the epoch that is to begin.
+    voting: BTreeMap<ServerIndex, PublicKey>,
     /// The dealings whose digests were written, with the new servers that confirmed them.
     proofs: BTreeMap<(ServerIndex, Round), Proof>,
     /// The digest of the dealing chosen for each label.
@@ -84,9 +88,12 @@ pub enum Refusal {
     /// No dealings have been chosen for some labels.
     #[error("not all labels have a dealing")]
     NotChosen,
-    /// The complainant has not registered its session key yet.
+    /// The author has not registered its session key yet.
     #[error("the author has no session key yet")]
     NoSessionKey,
+    /// A voting key is not proven, or it is to replace another one than the server has.
+    #[error("the voting key is not proven, or replaces another one")]
+    VotingKey,
     /// The new server does not prove that it has shares for the witnesses.
     #[error("the proof of possession is wrong")]
     Possession,
@@ -123,10 +130,10 @@ impl Board {
         Self {
             parameters,
             epoch_digest: epoch.digest(),
+            voting: epoch.voting.clone(),
             epoch,
             run_number: 1,
             approvals: BTreeMap::new(),
-            candidates: BTreeMap::new(),
             cancellations: BTreeSet::new(),
             run: None,
         }
@@ -134,8 +141,8 @@ impl Board {
 
     /// The board of an epoch in which a run is open, for a server that joins there.
     pub(crate) fn joined(parameters: Arc<Parameters>, epoch: Header, refresh: &Header) -> Self {
-        let run = Run::new(refresh.clone());
-        Self { run_number: refresh.run, run: Some(run), ..Self::new(parameters, epoch) }
+        let (run, voting) = (Some(Run::new(refresh.clone())), refresh.voting.clone());
+        Self { run_number: refresh.run, run, voting, ..Self::new(parameters, epoch) }
     }
 
     /// Whether a server has approved a refresh in the current run.
@@ -170,6 +177,24 @@ impl Board {
         Entry::new(server, body, identity)
     }
 
+    /// The voting keys of the epoch's servers from the next height on.
+    pub(crate) fn voting(&self) -> &[Option<PublicKey>] {
+        &self.voting
+    }
+
+    /// The entry by which a server of the epoch changes its voting key.
+    pub(crate) fn voting_entry(
+        &self,
+        server: ServerIndex,
+        secret: &VotingSecret,
+        identity: &SecretKey,
+    ) -> Entry {
+        let epoch = self.epoch_digest;
+        let replaced = self.voting.get(usize::from(server.0)).copied().flatten();
+        let voting = Box::new(VotingKey::new(secret, epoch, server));
+        Entry::new(server, Body::Voting { epoch, replaced, voting }, identity)
+    }
+
     /// The number of the run that is open or will be.
     pub fn run_number(&self) -> u32 {
         self.run_number
@@ -192,6 +217,7 @@ impl Board {
             run: self.run_number,
             previous: self.epoch_digest,
             group,
+            voting: self.voting.clone(),
             witnesses: self.epoch.witnesses,
         }
     }
@@ -213,10 +239,10 @@ impl Board {
                 self.check_number(*epoch, *run)?;
                 self.cancel(entry)
             }
-            Body::SessionKey { run, key } => {
+            Body::SessionKey { run, key, voting } => {
                 let run = open(&mut self.run, *run)?;
                 run.check_author(entry, &self.epoch.group)?;
-                run.session_key(entry.author, *key)
+                run.session_key(entry.author, *key, voting)
             }
             Body::Proved { manifest, confirmations } => {
                 let run = open(&mut self.run, manifest.run)?;
@@ -258,7 +284,35 @@ impl Board {
                     &self.parameters,
                 )
             }
+            Body::Voting { epoch, replaced, voting } => {
+                if *epoch != self.epoch_digest {
+                    return Err(Refusal::OtherRun);
+                }
+                self.change_voting_key(entry, *replaced, voting)
+            }
         }
+    }
+
+    /// A server has another voting key from the next height on. An entry names the key that it
+    /// replaces: one that is committed again, when the server has another key, changes nothing.
+    fn change_voting_key(
+        &mut self,
+        entry: &Entry,
+        replaced: Option<PublicKey>,
+        voting: &VotingKey,
+    ) -> Result<Change, Refusal> {
+        if !entry.is_signed(&self.epoch.group) {
+            return Err(Refusal::Signature);
+        }
+        let current = self.voting.get_mut(usize::from(entry.author.0)).ok_or(Refusal::VotingKey)?;
+        if *current == Some(voting.key) {
+            return Err(Refusal::Repeated);
+        }
+        if *current != replaced || !voting.is_proven(self.epoch_digest, entry.author) {
+            return Err(Refusal::VotingKey);
+        }
+        *current = Some(voting.key);
+        Ok(Change::Counted)
     }
 
     fn check_number(&self, epoch: Digest, run: u32) -> Result<(), Refusal> {
@@ -273,17 +327,12 @@ impl Board {
         if !entry.is_signed(&self.epoch.group) {
             return Err(Refusal::Signature);
         }
-        let header = self.refresh_header(group.clone());
-        let id = header.digest();
-        self.approvals.insert(entry.author, id);
-        self.candidates.entry(id).or_insert(header);
-        let same = self.approvals.values().filter(|&&approved| approved == id).count();
+        self.approvals.insert(entry.author, group.clone());
+        let same = self.approvals.values().filter(|approved| *approved == group).count();
         if same < self.epoch.group.combination().signer_count() {
             return Ok(Change::Counted);
         }
-        let header = self.candidates.remove(&id).expect("it has just been inserted");
-        self.candidates.clear();
-        self.run = Some(Run::new(header));
+        self.run = Some(Run::new(self.refresh_header(group.clone())));
         Ok(Change::Opened)
     }
 
@@ -299,7 +348,8 @@ impl Board {
             return Ok(Change::Counted);
         }
         let (parameters, epoch) = (self.parameters.clone(), self.epoch.clone());
-        *self = Self { run_number: self.run_number + 1, ..Self::new(parameters, epoch) };
+        let (voting, run_number) = (std::mem::take(&mut self.voting), self.run_number + 1);
+        *self = Self { voting, run_number, ..Self::new(parameters, epoch) };
         Ok(Change::Cancelled)
     }
 }
@@ -315,6 +365,7 @@ impl Run {
             id: header.digest(),
             header,
             session_keys: BTreeMap::new(),
+            voting: BTreeMap::new(),
             proofs: BTreeMap::new(),
             chosen: BTreeMap::new(),
             excluded: BTreeSet::new(),
@@ -348,6 +399,11 @@ impl Run {
     /// New servers that complained without reason.
     pub fn faulty(&self) -> &BTreeSet<ServerIndex> {
         &self.faulty
+    }
+
+    /// The voting key that a new server has registered.
+    pub(crate) fn voting(&self, server: ServerIndex) -> Option<PublicKey> {
+        self.voting.get(&server).copied()
     }
 
     pub(crate) fn session_keys(&self) -> &BTreeMap<ServerIndex, SessionPoint> {
@@ -416,11 +472,20 @@ impl Run {
         if entry.is_signed(group) { Ok(()) } else { Err(Refusal::Signature) }
     }
 
-    fn session_key(&mut self, server: ServerIndex, key: SessionPoint) -> Result<Change, Refusal> {
+    fn session_key(
+        &mut self,
+        server: ServerIndex,
+        key: SessionPoint,
+        voting: &VotingKey,
+    ) -> Result<Change, Refusal> {
         if self.session_keys.contains_key(&server) {
             return Err(Refusal::Repeated);
         }
+        if !voting.is_proven(self.id, server) {
+            return Err(Refusal::VotingKey);
+        }
         self.session_keys.insert(server, key);
+        self.voting.insert(server, voting.key);
         Ok(Change::Counted)
     }
 
@@ -468,6 +533,10 @@ impl Run {
         if self.read_chosen(old).is_none() {
             return Err(Refusal::NotChosen);
         }
+        // So 2f'+1 servers of the new epoch have a voting key.
+        if !self.session_keys.contains_key(&server) {
+            return Err(Refusal::NoSessionKey);
+        }
         let new = self.header.group.combination();
         let digest = Witnesses::digest_of(witnesses);
         let parsed = if let Some(known) = self.witnesses.get(&digest) {
@@ -485,8 +554,9 @@ impl Run {
         if same < new.quorum() {
             return Ok(Change::Counted);
         }
-        self.next =
-            Some(Header { kind: HeaderKind::Epoch, witnesses: digest, ..self.header.clone() });
+        let voting = new.servers().map(|server| self.voting.get(&server).copied()).collect();
+        let (kind, witnesses) = (HeaderKind::Epoch, digest);
+        self.next = Some(Header { kind, voting, witnesses, ..self.header.clone() });
         Ok(Change::Final)
     }
 }

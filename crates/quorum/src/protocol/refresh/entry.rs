@@ -1,11 +1,12 @@
 //! The entries of the agreement log. Each is signed by its author's identity key.
 
-use keys::SecretKey;
+use keys::{PublicKey, SecretKey};
 
 use super::manifest::Manifest;
 use super::session::{SessionPoint, SessionProof};
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::group::Group;
+use crate::protocol::voting::{VotingKey, read_optional_key, write_key};
 use crate::protocol::wire::{Digest, Malformed, Reader, Write};
 
 /// The largest entry in bytes. The witnesses of 13 servers under 4,096 bits have 366,080.
@@ -30,14 +31,16 @@ pub(crate) enum Body {
     Approve { epoch: Digest, run: u32, group: Group },
     /// An old server's operator gives a run up.
     Cancel { epoch: Digest, run: u32 },
-    /// A new server's session key `R_j`.
-    SessionKey { run: Digest, key: SessionPoint },
+    /// A new server's session key `R_j`, and its voting key of the epoch that is to begin.
+    SessionKey { run: Digest, key: SessionPoint, voting: Box<VotingKey> },
     /// A dealing that 2f'+1 new servers have confirmed, from its dealer.
     Proved { manifest: Manifest, confirmations: Vec<(ServerIndex, [u8; 64])> },
     /// A new server's evidence that a dealer has sent it a wrong subshare.
     Complaint { run: Digest, complaint: Box<Complaint> },
     /// A new server has its shares. The witnesses and the proof of possession are not parsed yet.
     Computed { run: Digest, witnesses: Vec<u8>, possession: Vec<u8> },
+    /// A server of the epoch has this voting key, in place of the one that it had.
+    Voting { epoch: Digest, replaced: Option<PublicKey>, voting: Box<VotingKey> },
 }
 
 /// Which group the author of an entry belongs to.
@@ -103,7 +106,10 @@ impl Entry {
 
     pub(crate) fn side(&self) -> Side {
         match self.body {
-            Body::Approve { .. } | Body::Cancel { .. } | Body::Proved { .. } => Side::Old,
+            Body::Approve { .. }
+            | Body::Cancel { .. }
+            | Body::Proved { .. }
+            | Body::Voting { .. } => Side::Old,
             Body::SessionKey { .. } | Body::Complaint { .. } | Body::Computed { .. } => Side::New,
         }
     }
@@ -128,10 +134,11 @@ impl Body {
                 out.extend(epoch.0);
                 out.put_u32(*run);
             }
-            Self::SessionKey { run, key } => {
+            Self::SessionKey { run, key, voting } => {
                 out.push(3);
                 out.extend(run.0);
                 out.extend(key.as_bytes());
+                voting.write(out);
             }
             Self::Proved { manifest, confirmations } => {
                 out.push(4);
@@ -153,6 +160,12 @@ impl Body {
                 out.put_counted(witnesses);
                 out.put_counted(possession);
             }
+            Self::Voting { epoch, replaced, voting } => {
+                out.push(7);
+                out.extend(epoch.0);
+                write_key(replaced.as_ref(), out);
+                voting.write(out);
+            }
         }
     }
 
@@ -164,7 +177,11 @@ impl Body {
                 group: Group::read(reader)?,
             },
             2 => Self::Cancel { epoch: reader.digest()?, run: reader.u32()? },
-            3 => Self::SessionKey { run: reader.digest()?, key: SessionPoint::read(reader)? },
+            3 => Self::SessionKey {
+                run: reader.digest()?,
+                key: SessionPoint::read(reader)?,
+                voting: Box::new(VotingKey::read(reader)?),
+            },
             4 => {
                 let manifest = Manifest::read(reader)?;
                 let mut confirmations = Vec::new();
@@ -181,6 +198,11 @@ impl Body {
                 run: reader.digest()?,
                 witnesses: reader.counted()?.to_vec(),
                 possession: reader.counted()?.to_vec(),
+            },
+            7 => Self::Voting {
+                epoch: reader.digest()?,
+                replaced: read_optional_key(reader)?,
+                voting: Box::new(VotingKey::read(reader)?),
             },
             _ => return Err(Malformed("unknown kind of entry")),
         })

@@ -88,6 +88,11 @@ impl std::fmt::Debug for Answer {
 }
 
 impl Message {
+    /// Whether it asks for shares: then it is signed with a voting key.
+    pub(crate) fn is_question(&self) -> bool {
+        matches!(self, Self::Ask { .. } | Self::AskSum { .. })
+    }
+
     /// The encoding. Secret if it contains shares.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         let mut out = Zeroizing::new(Vec::with_capacity(self.len_bound()));

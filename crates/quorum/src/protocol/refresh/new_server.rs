@@ -25,6 +25,7 @@ use super::recovery::{self, Recovery};
 use super::retries::Retries;
 use super::session::SessionSecret;
 use crate::protocol::combination::{Combination, ServerIndex};
+use crate::protocol::voting::{VotingKey, VotingSecret};
 use crate::protocol::wire::{Digest, Malformed, Reader};
 
 #[cfg(test)]
@@ -44,6 +45,8 @@ pub struct NewServer {
     delays: Delays,
     /// `r_j`. `None` when it is wiped.
     session: Option<Arc<SessionSecret>>,
+    /// The voting key of the epoch that is to begin.
+    voting: Option<Arc<VotingSecret>>,
     dealings: BTreeMap<(ServerIndex, Round), Received>,
     /// Proofs that were fetched by their digest.
     fetched: BTreeMap<Digest, Arc<Proofs>>,
@@ -122,6 +125,7 @@ impl NewServer {
             old_witnesses,
             delays: *delays,
             session: None,
+            voting: None,
             dealings: BTreeMap::new(),
             fetched: BTreeMap::new(),
             complaints: BTreeMap::new(),
@@ -149,6 +153,8 @@ impl NewServer {
             Item::SessionKey => {
                 let bytes = Zeroizing::new(reader.array()?);
                 self.session = Some(Arc::new(SessionSecret::from_bytes(&bytes)?));
+                let voting = Zeroizing::new(reader.array()?);
+                self.voting = Some(Arc::new(VotingSecret::from_bytes(voting)));
             }
             Item::Dealing(dealer, round) => {
                 let dealing = Dealing::read(&mut reader)?;
@@ -180,6 +186,11 @@ impl NewServer {
     /// Whether the run is over for this server: it needs the machine no more.
     pub fn is_over(&self) -> bool {
         self.is_over
+    }
+
+    /// The voting key with which this server begins the epoch.
+    pub(crate) fn voting(&self) -> Option<&Arc<VotingSecret>> {
+        self.voting.as_ref()
     }
 
     /// Whether it has its shares.
@@ -356,15 +367,21 @@ impl NewServer {
             secret.clone()
         } else {
             let secret = Arc::new(SessionSecret::random(generator)?);
-            let bytes = Zeroizing::new(secret.to_bytes().to_vec());
+            let voting = Arc::new(VotingSecret::random(generator)?);
+            let mut bytes = Zeroizing::new(Vec::with_capacity(64));
+            bytes.extend_from_slice(&*secret.to_bytes());
+            bytes.extend_from_slice(voting.to_bytes());
             self.outputs.push_back(Output::Save { item: Item::SessionKey, bytes });
-            self.session = Some(secret.clone());
+            (self.session, self.voting) = (Some(secret.clone()), Some(voting));
             secret
         };
         let is_registered = run.session_keys().contains_key(&self.index);
-        if !is_registered && self.retries.is_due(Purpose::SessionKey, now) {
-            let body = Body::SessionKey { run: self.run, key: secret.public() };
-            self.submit(body);
+        if let Some(voting) = &self.voting
+            && !is_registered
+            && self.retries.is_due(Purpose::SessionKey, now)
+        {
+            let voting = Box::new(VotingKey::new(voting, self.run, self.index));
+            self.submit(Body::SessionKey { run: self.run, key: secret.public(), voting });
         }
         Ok(())
     }
@@ -372,6 +389,7 @@ impl NewServer {
     /// Wipes the session key and everything that it opens, here and on disk.
     fn forget(&mut self) {
         self.session = None;
+        self.voting = None;
         self.dealings.clear();
         self.fetched.clear();
         self.complaints.clear();

@@ -91,7 +91,8 @@ impl World {
     fn new(old_faulty: u8, new_faulty: u8, seed: u64) -> Self {
         let mut generator = Generator::seeded().unwrap();
         let setting = Setting::new(old_faulty, new_faulty, &mut generator);
-        let epoch = Header::first(setting.old.clone(), setting.witnesses.digest());
+        let (old, voting) = (setting.old.clone(), vec![None; setting.old.members().len()]);
+        let epoch = Header::first(old, voting, setting.witnesses.digest());
         let mut board = Board::new(setting.parameters.clone(), epoch);
         let mut history = Vec::new();
         for i in 0..=old_faulty {
@@ -421,8 +422,8 @@ fn a_wrong_subshare_excludes_its_dealer_and_a_false_complaint_its_author() {
             && right.is_none()
         {
             // This new server complains about a right subshare of another dealer.
-            let key = world.saved[&to][&Item::SessionKey].to_vec();
-            let session = session::SessionSecret::from_bytes(&key.try_into().unwrap()).unwrap();
+            let saved = &world.saved[&to][&Item::SessionKey];
+            let session = session::SessionSecret::from_bytes(saved.first_chunk().unwrap()).unwrap();
             let about = (dealing.proofs.manifest.rows[0].0, Label(1));
             let generator = &mut world.generator;
             let complaint =

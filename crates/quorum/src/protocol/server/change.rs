@@ -6,7 +6,7 @@ use bytes::Bytes;
 use zeroize::Zeroizing;
 
 use super::start::Start;
-use crate::protocol::agreed::Height;
+use crate::protocol::agreed::{Height, LogLife};
 use crate::protocol::combination::Label;
 use crate::protocol::refresh::Item;
 use crate::protocol::wire::Digest;
@@ -26,7 +26,16 @@ pub enum Change {
         /// All that it should have.
         shares: EncodedShares,
     },
-    /// An epoch has ended: its shares are wiped.
+    /// It has a voting key for an epoch, to be encrypted at rest, in place of the one before.
+    Voting {
+        /// The epoch's number.
+        epoch: u64,
+        /// The life of the log's file that the key belongs to; `None` if no log was opened yet.
+        life: Option<LogLife>,
+        /// The key. Secret.
+        secret: Zeroizing<[u8; 32]>,
+    },
+    /// An epoch has ended: its shares and its voting key are wiped.
     End {
         /// The epoch's number.
         epoch: u64,
@@ -66,6 +75,8 @@ pub struct Saved {
     pub entries: Vec<(Height, Bytes)>,
     /// The shares by epoch.
     pub shares: BTreeMap<u64, EncodedShares>,
+    /// The voting keys by epoch, with the life of the log's file that they belong to.
+    pub voting: BTreeMap<u64, (Option<LogLife>, Zeroizing<[u8; 32]>)>,
     /// The items by run.
     pub items: BTreeMap<Digest, BTreeMap<Item, Zeroizing<Vec<u8>>>>,
 }
@@ -82,8 +93,12 @@ impl Saved {
             Change::Shares { epoch, shares } => {
                 self.shares.insert(epoch, shares);
             }
+            Change::Voting { epoch, life, secret } => {
+                self.voting.insert(epoch, (life, secret));
+            }
             Change::End { epoch } => {
                 self.shares.remove(&epoch);
+                self.voting.remove(&epoch);
             }
             Change::Applied { height, entries } => {
                 self.height = height;

@@ -16,6 +16,7 @@ use crate::protocol::refresh::{self, Board, Parameters, Recovery, Witnesses};
 use crate::protocol::rsa::key::GroupKey;
 use crate::protocol::share::ShareRange;
 use crate::protocol::signing::{self, Health, SigningGroup};
+use crate::protocol::voting::VotingSecret;
 
 /// How long after the begin of its epoch or run the member with an index has the header signed: one
 /// after another, as the signature of an epoch's header reaches the others from the first.
@@ -33,6 +34,9 @@ pub(super) struct Epoch {
     /// This server's index, if it is a member.
     pub(super) index: Option<ServerIndex>,
     pub(super) shares: Option<Held>,
+    /// Its voting key, and when to have it registered if it is not.
+    pub(super) voting: Option<Arc<VotingSecret>>,
+    pub(super) voting_at: Duration,
     pub(super) health: Health,
     /// When to have the header signed, if it is not.
     pub(super) header_at: Duration,
@@ -145,6 +149,8 @@ impl Server {
             witnesses,
             index,
             shares: None,
+            voting: None,
+            voting_at: now,
             health,
             board,
             run: None,

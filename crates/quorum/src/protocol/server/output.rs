@@ -15,6 +15,7 @@ use crate::protocol::link::{Lane, Topic};
 use crate::protocol::policy::{MessageDigest, MessageRefusal};
 use crate::protocol::refresh;
 use crate::protocol::signing::{Evidence, Query, Shares};
+use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Digest;
 
 /// What the driver does next, in this order.
@@ -45,13 +46,12 @@ pub enum Output {
     },
     /// Have links with these servers and no others, besides those of the configuration.
     Peers(Vec<Member>),
-    /// Start the agreement log: the next height is the one after this, and these servers agree on
-    /// it. Comes once.
+    /// Open the agreement log: the next height is the one after this. Then tell the server the life
+    /// of the log's file ([`Server::handle_log_opened`](super::Server::handle_log_opened)). Comes
+    /// once.
     Log {
         /// The last height that was applied.
         applied: Height,
-        /// The servers.
-        set: ServerSet,
     },
     /// A height has been applied; these servers agree on the next one.
     Applied {
@@ -59,6 +59,8 @@ pub enum Output {
         height: Height,
         /// The servers.
         set: ServerSet,
+        /// This server's voting key. It votes if the set has this one.
+        key: Option<Arc<VotingSecret>>,
     },
     /// Something that an operator wants to know.
     Event(Event),

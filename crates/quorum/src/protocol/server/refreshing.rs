@@ -27,6 +27,7 @@ use crate::protocol::wire::Malformed;
 /// What a message of the topic begins with.
 const RUN: u8 = 1;
 pub(super) const INVITE: u8 = 2;
+pub(super) const QUESTION: u8 = 3;
 
 type Items = BTreeMap<Item, Zeroizing<Vec<u8>>>;
 
@@ -187,7 +188,9 @@ impl Server {
         generator: &mut Generator,
     ) -> Result<(), RandomError> {
         let Some(old) = self.epoch.take() else { return Ok(()) };
-        let Epoch { mut start, header: before, group, parameters, board, run, shares, .. } = *old;
+        let Epoch {
+            mut start, header: before, group, parameters, board, run, shares, voting, ..
+        } = *old;
         let next = board.run().and_then(|run| Some((run.next_epoch()?, run.read_new_witnesses()?)));
         let (header, witnesses) = next.expect("a final run has an epoch and its witnesses");
         let (header, witnesses) = (header.clone(), witnesses.clone());
@@ -195,7 +198,7 @@ impl Server {
         (start.refresh, start.height, start.witnesses) = (None, height, witnesses.to_bytes());
         self.changes.push(Change::Start(start.clone()));
         let had_shares = shares.is_some();
-        if had_shares {
+        if had_shares || voting.is_some() {
             self.changes.push(Change::End { epoch: before.epoch });
         }
         // A run by which this server has not got its shares is given up now.
@@ -203,6 +206,10 @@ impl Server {
             self.changes.push(Change::EraseRun { run: ended.machines.id });
         }
         self.enter(start, group.key.clone(), parameters, witnesses, now);
+        let new = run.as_ref().and_then(|run| run.new.as_ref());
+        if let Some(secret) = new.and_then(NewServer::voting) {
+            self.begin_voting(secret.clone());
+        }
         let epoch = self.epoch.as_mut().expect("it was just entered");
         let event = Event::EpochBegun { epoch: epoch.header.epoch, index: epoch.index };
         if run.as_ref().is_some_and(|run| run.new.is_some()) {
@@ -307,12 +314,14 @@ impl Server {
         let identity = member.identity;
         if identity == self.settings.identity.public() {
             self.handle_run(&identity, message);
+        } else if message.is_question() {
+            self.send_question(machine, identity, message);
         } else {
             self.send_message(identity, message);
         }
     }
 
-    fn send_message(&mut self, to: PublicKey, message: &Message) {
+    pub(super) fn send_message(&mut self, to: PublicKey, message: &Message) {
         let message = message.to_bytes();
         let mut bytes = Zeroizing::new(Vec::with_capacity(1 + message.len()));
         bytes.push(RUN);
@@ -363,9 +372,13 @@ impl Server {
         match bytes.split_first() {
             Some((&RUN, bytes)) => {
                 let message = Message::parse(bytes)?;
+                if message.is_question() {
+                    return Err(Malformed("a question without a signature"));
+                }
                 self.handle_run(from, &message);
                 Ok(())
             }
+            Some((&QUESTION, bytes)) => self.handle_question(from, bytes),
             // Most servers need no invite: it is not parsed.
             Some((&INVITE, _)) if self.has_whole_start() => Ok(()),
             Some((&INVITE, bytes)) => self.handle_invite(now, from, Start::parse(bytes)?),
@@ -376,22 +389,9 @@ impl Server {
     fn handle_run(&mut self, from: &PublicKey, message: &Message) {
         if let Some(epoch) = &mut self.epoch
             && let Some(index) = epoch.header.group.index_of(from)
+            && let (Message::Shares(answer), Some(recovery)) = (message, &mut epoch.recovery)
         {
-            match (message, &epoch.shares, &mut epoch.recovery) {
-                (Message::Ask { epoch: asked, witnesses }, Some(held), _)
-                    if *asked == epoch.header.epoch =>
-                {
-                    let witnesses = witnesses.then_some(&*epoch.witnesses);
-                    let group = epoch.header.group.combination();
-                    let answer = refresh::answer(*asked, witnesses, &held.raw, index, group);
-                    self.send_message(*from, &answer);
-                    return;
-                }
-                (Message::Shares(answer), _, Some(recovery)) => {
-                    recovery.handle_answer(index, answer);
-                }
-                _ => {}
-            }
+            recovery.handle_answer(index, answer);
         }
         if let Some(epoch) = &mut self.epoch {
             let Epoch { board, run, .. } = &mut **epoch;

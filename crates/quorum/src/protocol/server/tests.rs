@@ -1,16 +1,19 @@
 //! Whole servers in memory, over links that may lose messages and a log that loses nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Weak;
 
 use keys::rsa::Encoding;
 use sim::Rng;
+use zeroize::Zeroizing;
 
 use super::*;
+use crate::protocol::agreed::{ServerSet, Voter};
 use crate::protocol::ceremony::DealerKey;
 use crate::protocol::fixture::short_key;
 use crate::protocol::group::{Group, Header, verify_chain};
 use crate::protocol::policy::MessageRefusal;
-use crate::protocol::refresh::{Parameters, Witnesses};
+use crate::protocol::refresh::{Message, Parameters, Witnesses};
 use crate::protocol::share::ShareRange;
 use crate::protocol::testing::{group, identity};
 
@@ -26,16 +29,38 @@ const TIMEOUTS: Timeouts =
 /// A server's number is that of its identity key.
 type Number = u8;
 
-#[derive(Default)]
 struct Node {
     server: Option<Server>,
     saved: Saved,
     registered: HashSet<MessageDigest>,
     /// The height that its log starts after; `None` until it follows one.
     log: Option<Height>,
+    /// The life of its log's file.
+    life: LogLife,
+    /// The voting key with which it votes on the next height, if the set has it.
+    key: Option<PublicKey>,
+    /// All voting keys that it has had.
+    keys: Vec<Weak<VotingSecret>>,
     replies: BTreeMap<RequestId, Result<Vec<u8>, SignRefusal>>,
     events: Vec<Event>,
     peers: Vec<Member>,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self {
+            server: None,
+            saved: Saved::default(),
+            registered: HashSet::new(),
+            log: None,
+            life: LogLife([0; 32]),
+            key: None,
+            keys: Vec::new(),
+            replies: BTreeMap::new(),
+            events: Vec::new(),
+            peers: Vec::new(),
+        }
+    }
 }
 
 struct World {
@@ -43,6 +68,8 @@ struct World {
     nodes: BTreeMap<Number, Node>,
     links: VecDeque<(Number, Number, Topic, Bytes)>,
     log: Vec<Committed>,
+    /// Who agrees on the height after each.
+    sets: BTreeMap<Height, ServerSet>,
     now: Duration,
     generator: Generator,
     rng: Rng,
@@ -66,14 +93,20 @@ impl World {
         let parameters = Parameters::new(key.group(), range);
         let power = |label| parameters.power(&split.share(label));
         let witnesses = Witnesses::new(combination.labels().map(power).collect());
-        let start = Start::first(Header::first(first.clone(), witnesses.digest()), &witnesses);
+        let secret = |_| VotingSecret::random(&mut generator).unwrap();
+        let secrets: Vec<_> = combination.servers().map(secret).collect();
+        let keys = secrets.iter().map(|secret| Some(secret.public())).collect();
+        let header = Header::first(first.clone(), keys, witnesses.digest());
+        let start = Start::first(header, &witnesses);
         let mut nodes = BTreeMap::new();
-        for index in combination.servers() {
+        for (index, secret) in combination.servers().zip(secrets) {
             let encoded = |label| (label, split.share(label).to_be_bytes());
             let shares = combination.labels_of(index).map(encoded).collect();
             let mut saved = Saved::default();
             saved.apply(Change::Start(start.clone()));
             saved.apply(Change::Shares { epoch: 1, shares });
+            let secret = Zeroizing::new(*secret.to_bytes());
+            saved.apply(Change::Voting { epoch: 1, life: None, secret });
             nodes.insert(1 + index.0, Node { saved, ..Node::default() });
         }
         nodes.extend(others.into_iter().map(|number| (number, Node::default())));
@@ -82,6 +115,7 @@ impl World {
             nodes,
             links: VecDeque::new(),
             log: Vec::new(),
+            sets: BTreeMap::new(),
             now: Duration::ZERO,
             generator,
             rng: Rng::new(seed),
@@ -172,11 +206,17 @@ impl World {
                 assert!(node.replies.insert(id, result).is_none(), "one reply");
             }
             Output::Peers(peers) => node.peers = peers,
-            Output::Log { applied, .. } => {
+            Output::Log { applied } => {
                 assert!(node.log.is_none(), "once");
                 node.log = Some(applied);
+                server.handle_log_opened(node.life);
             }
-            Output::Applied { .. } => {}
+            Output::Applied { height, set, key } => {
+                let agreed = self.sets.entry(height).or_insert_with(|| set.clone());
+                assert_eq!(*agreed, set, "servers differ in who agrees after height {height}");
+                node.key = key.as_ref().map(|key| key.public());
+                node.keys.extend(key.iter().map(Arc::downgrade));
+            }
             Output::Event(event) => node.events.push(event),
         }
         true
@@ -251,6 +291,15 @@ impl World {
         assert!(self.key.group().public().verify(message, &signature));
     }
 
+    /// Whether a server votes on the next height.
+    fn has_vote(&self, number: Number) -> bool {
+        let node = &self.nodes[&number];
+        let set = node.log.and_then(|height| self.sets.get(&height));
+        let is_own = |voter: &&Voter| voter.identity == identity(number).public();
+        let own = set.and_then(|set| set.voters().iter().find(is_own));
+        node.server.is_some() && node.key.is_some() && own.is_some_and(|own| own.key == node.key)
+    }
+
     fn refresh(&mut self, from: &[Number], to: &Group) {
         let now = self.now;
         for &number in from {
@@ -262,8 +311,12 @@ impl World {
     fn assert_wiped(&self, epoch: u64, members: &[Number]) {
         for (number, node) in &self.nodes {
             let kept: Vec<u64> = node.saved.shares.keys().copied().collect();
+            let voting: Vec<u64> = node.saved.voting.keys().copied().collect();
             let expected = if members.contains(number) { vec![epoch] } else { vec![] };
             assert_eq!(kept, expected, "server {number}");
+            assert_eq!(voting, expected, "server {number}");
+            let left: Vec<_> = node.keys.iter().filter_map(Weak::upgrade).collect();
+            assert!(left.iter().all(|key| Some(key.public()) == node.key), "server {number}");
             assert!(node.saved.items.is_empty(), "server {number}");
         }
     }
@@ -451,6 +504,112 @@ fn a_server_that_missed_the_refresh_recovers_its_shares() {
     world.sign(102, b"after");
 }
 
+/// In the first epoch and in a later one, with a run open and without.
+#[test]
+fn a_server_whose_log_is_lost_votes_with_another_key() {
+    let mut world = World::new(1, 100..104, 9);
+    let mut lives = (1..).map(|life| LogLife([life; 32]));
+    for (epoch, members) in [(1, [1, 2, 3, 4]), (2, [100, 101, 102, 103])] {
+        let at = members[1];
+        world.run_until(|world| world.have_epoch(epoch, &members) && world.has_vote(at));
+        let first = world.nodes[&at].key.unwrap();
+        // A restart with its log changes nothing.
+        world.stop(at);
+        world.start(at);
+        world.run_until(|world| world.nodes[&at].log.is_some());
+        world.run_until(|world| world.has_vote(at));
+        assert_eq!(world.nodes[&at].key, Some(first));
+        world.stop(at);
+        world.nodes.get_mut(&at).unwrap().life = lives.next().unwrap();
+        let heights = world.log.len();
+        let used = world.nodes[&at].keys.len();
+        world.start(at);
+        world.run_until(|world| world.nodes[&at].keys.len() > used && world.has_vote(at));
+        assert_ne!(world.nodes[&at].key, Some(first));
+        assert!(world.log.len() <= heights + 3, "a few heights");
+        if epoch == 1 {
+            // The entry is committed again, by a faulty server: it changes nothing.
+            let again = world.log[heights].clone();
+            let height = Height(world.log.len() as u64 + 1);
+            world.log.push(Committed { height, ..again });
+            world.run_until(|world| world.sets.contains_key(&height));
+            world.run(|_| false);
+            assert!(world.has_vote(at));
+            // Those who join learn the key from the refresh header.
+            world.refresh(&members[..2], &group(1, 100));
+        }
+    }
+    world.run_until(|world| world.nodes.values().all(|it| it.saved.items.is_empty()));
+    world.assert_wiped(2, &[100, 101, 102, 103]);
+}
+
+/// It was not there when the others registered their keys.
+#[test]
+fn a_server_that_missed_the_refresh_gets_its_vote() {
+    let mut world = World::new(1, 100..104, 10);
+    world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
+    world.stop(102);
+    world.refresh(&[1, 2], &group(1, 100));
+    world.run_until(|world| world.have_epoch(2, &[100, 101, 103]));
+    let last = world.sets.last_key_value().unwrap().1.clone();
+    assert_eq!(last.voters().iter().filter(|voter| voter.key.is_some()).count(), 3);
+    world.start(102);
+    world.run_until(|world| world.has_vote(102));
+    let header = world.nodes[&100].saved.start.as_ref().unwrap().header().clone();
+    assert_eq!(header.voting[2], None);
+}
+
+/// An identity key that was stolen after the epoch gets no shares of a server that was cut off.
+#[test]
+fn shares_are_given_for_the_voting_key_of_their_epoch_only() {
+    let mut world = World::new(1, [], 11);
+    world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
+    let voting = |world: &World, number: Number| {
+        VotingSecret::from_bytes(world.nodes[&number].saved.voting[&1].1.clone())
+    };
+    let public = |number: Number| identity(number).public();
+    let ask = Message::Ask { epoch: 1, witnesses: false }.to_bytes().to_vec();
+    let question = |key: &VotingSecret, from: Number, to: Number| {
+        let signature = key.sign(&questions::signed(&public(from), &public(to), &ask));
+        [&[refreshing::QUESTION][..], &signature, &ask].concat()
+    };
+    let identity_key = VotingSecret::from_bytes(Zeroizing::new([2; 32]));
+    assert_eq!(identity_key.public(), public(2));
+    let own = voting(&world, 2);
+    let mut damaged = question(&own, 2, 1);
+    damaged[10] ^= 1;
+    let wrong = [
+        [&[1][..], &ask].concat(),
+        question(&identity_key, 2, 1),
+        question(&voting(&world, 3), 2, 1),
+        // That a faulty server has got, and passes on.
+        question(&own, 2, 3),
+        damaged,
+    ];
+    let mut answers = |bytes: &[u8]| {
+        let now = world.now;
+        world.server(1).handle_message(now, &public(2), Topic::Refresh, bytes);
+        let mut answers = 0;
+        while let Some(output) = world
+            .nodes
+            .get_mut(&1)
+            .unwrap()
+            .server
+            .as_mut()
+            .unwrap()
+            .poll_output(now, &mut world.generator)
+            .unwrap()
+        {
+            answers += usize::from(matches!(output, Output::Send { .. }));
+        }
+        answers
+    };
+    for bytes in &wrong {
+        assert_eq!(answers(bytes), 0);
+    }
+    assert_eq!(answers(&question(&own, 2, 1)), 1);
+}
+
 #[test]
 fn a_refresh_is_given_up_by_f_plus_1() {
     let mut world = World::new(1, [100], 5);
@@ -508,6 +667,6 @@ fn malformed_messages_change_nothing() {
             seen.insert(why);
         }
     }
-    assert_eq!(seen.len(), 3, "{seen:?}");
+    assert_eq!(seen.len(), 4, "{seen:?}");
     assert_eq!(world.server(1).status(), before);
 }

@@ -18,7 +18,7 @@ const TERM: u64 = 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
     address: Address,
-    key: PublicKey,
+    key: Option<PublicKey>,
 }
 
 /// The servers of a height, in the order of their addresses, and which of them proposes first.
@@ -37,8 +37,11 @@ impl Servers {
     /// every [`TERM`]th height it is the next of all in turn, so that a faulty server which keeps
     /// others' entries out does not lead for ever.
     pub(crate) fn new(set: &ServerSet, height: Height, leader: Option<Address>) -> Self {
-        let mut servers: Vec<_> =
-            set.keys().iter().map(|&key| Server { address: Address::of(&key), key }).collect();
+        let servers = set
+            .voters()
+            .iter()
+            .map(|it| Server { address: Address::of(&it.identity), key: it.key });
+        let mut servers: Vec<_> = servers.collect();
         servers.sort_by_key(|server| server.address);
         let leader =
             leader.and_then(|leader| servers.iter().position(|server| server.address == leader));
@@ -57,9 +60,9 @@ impl Servers {
         &self.servers[(first + round) % self.servers.len()]
     }
 
-    /// The key of the server with this address.
+    /// The voting key of the server with this address, if it has one.
     pub(crate) fn key(&self, address: &Address) -> Option<&PublicKey> {
-        self.position(address).map(|index| &self.servers[index].key)
+        self.position(address).and_then(|index| self.servers[index].key.as_ref())
     }
 
     /// Whether the server with this address is in the set.
@@ -87,7 +90,7 @@ impl types::Validator<Context> for Server {
         &self.address
     }
 
-    fn public_key(&self) -> &PublicKey {
+    fn public_key(&self) -> &Option<PublicKey> {
         &self.key
     }
 

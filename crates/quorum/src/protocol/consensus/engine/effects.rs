@@ -96,7 +96,7 @@ impl Effects<'_> {
                 r.resume_with(self.signer.sign_proposal(proposal))
             }
             Effect::VerifySignature(message, key, r) => {
-                r.resume_with(verifier.message(&message, &key))
+                r.resume_with(verifier.message(&message, key.as_ref()))
             }
             Effect::VerifyCommitCertificate(certificate, set, _, r) => {
                 r.resume_with(verifier.commit(&certificate, &set))

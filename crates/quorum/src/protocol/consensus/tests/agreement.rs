@@ -216,7 +216,8 @@ fn certificates_are_checked() {
     let certificate = &decided.certificate;
     let verifier = signer(0).verifier();
     assert!(verifier.commit(certificate, &four).is_ok());
-    let other_log = Signer::new(keys::SecretKey::new(&[1; 32]), Digest([8; 32])).verifier();
+    let identity = keys::SecretKey::new(&[1; 32]).public();
+    let other_log = Signer::new(&identity, Digest([8; 32])).verifier();
     assert_ne!(LOG, Digest([8; 32]));
     assert!(other_log.commit(certificate, &four).is_err());
     let others = Servers::new(&set_of(&[3, 4, 5, 6]), Height(1), None);

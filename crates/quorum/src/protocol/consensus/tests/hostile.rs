@@ -13,7 +13,7 @@ use sim::Rng;
 use super::super::codec::{Decided, Message};
 use super::super::context::{Address, Context, Proposal, Value, ValueId, Vote};
 use super::super::engine::Signer;
-use super::world::{World, ms, set_of, signer};
+use super::world::{World, identity_as_voting_key, ms, set_of, signer, signer_with};
 use crate::protocol::agreed::Height;
 
 /// Makes up messages of a server.
@@ -152,6 +152,63 @@ fn a_faulty_server_stops_and_divides_nobody() {
         proofs += world.proofs;
     }
     assert!(proofs > 50, "{proofs} proofs of equivocation");
+}
+
+/// Who has all identity keys of an ended epoch, and the voting keys that f faulty servers have,
+/// forges no log for a server that was cut off, nor for one that waits at the begin.
+#[test]
+fn identity_keys_forge_no_log() {
+    for committed in [0, 3] {
+        let mut world = World::new(4, &[], 7, |_| set_of(&[0, 1, 2, 3]));
+        for height in 1..=committed {
+            world.submit(0, Bytes::from(format!("entry {height}")));
+            while world.committed(0) < height {
+                world.step(world.now() + ms(100));
+            }
+        }
+        (1..4).for_each(|index| world.corrupt(index));
+        let (height, round) = (Height(committed + 1), Round::new(0));
+        let stolen = [1, 2].map(|number| signer_with(number, identity_as_voting_key(number)));
+        let kept = signer(3);
+        let entry = Bytes::from_static(b"a false group");
+        let value = Value::new(kept.address(), &[entry]).unwrap();
+        let sign = |signer: &Signer| {
+            let (kind, value) = (VoteType::Precommit, NilOrVal::Val(value.id()));
+            signer.sign_vote(Vote { kind, height, round, value, voter: signer.address() })
+        };
+        let forge = |signers: &[&Signer]| {
+            let votes = signers.iter().map(|signer| sign(signer)).collect();
+            let certificate = CommitCertificate::new(height, round, value.id(), votes);
+            Message::Decided(Decided { value: value.clone(), certificate })
+        };
+        let forged = forge(&[&stolen[0], &stolen[1], &kept]);
+        world.inject(3, 0, forged.to_bytes());
+        world.run_until(world.now() + ms(10_000));
+        assert_eq!(world.committed(0), committed);
+        // With voting keys, it would be right.
+        let right = forge(&[&signer(1), &signer(2), &kept]);
+        world.inject(3, 0, right.to_bytes());
+        world.run_until(world.now() + ms(10_000));
+        assert_eq!(world.committed(0), committed + 1);
+    }
+}
+
+/// A server with another voting key than the one that the others know, or none, does not vote; with
+/// the one of three that vote, a height is committed.
+#[test]
+fn without_its_voting_key_a_server_has_no_vote() {
+    let mut world = World::new(4, &[], 8, |_| set_of(&[0, 1, 2, 3]));
+    world.silence(3, true);
+    world.lose_key(2, true);
+    world.submit(0, Bytes::from_static(b"entry"));
+    world.run_until(Duration::from_secs(30));
+    assert!((0..3).all(|index| world.committed(index) == 0 && world.votes(index) == (index < 2)));
+    world.lose_key(2, false);
+    let found = world.now();
+    while (0..3).any(|index| world.committed(index) == 0) {
+        world.step(world.now() + ms(1000));
+        assert!(world.now() < found + Duration::from_secs(30), "no progress");
+    }
 }
 
 #[test]

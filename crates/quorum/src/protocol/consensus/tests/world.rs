@@ -1,6 +1,7 @@
 //! Servers of a log on a simulated network, with disks that outlive them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_malachitebft_core_consensus::{LivenessMsg, SignedConsensusMsg};
@@ -8,12 +9,14 @@ use arc_malachitebft_core_types::{NilOrVal, SignedVote};
 use bytes::Bytes;
 use keys::SecretKey;
 use sim::{Event, LinkId, Network, Rng};
+use zeroize::Zeroizing;
 
 use super::super::codec::{Decided, Message};
 use super::super::context::servers::Servers;
 use super::super::context::{Address, Context};
 use super::super::engine::{Engine, EngineError, Opening, Output, Signer};
-use crate::protocol::agreed::{Height, ServerSet};
+use crate::protocol::agreed::{Height, ServerSet, Voter};
+use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Digest;
 
 pub(super) const LOG: Digest = Digest([7; 32]);
@@ -26,12 +29,35 @@ fn secret(number: usize) -> SecretKey {
     SecretKey::new(&[u8::try_from(number + 1).expect("few servers"); 32])
 }
 
+pub(super) fn voting(number: usize) -> Arc<VotingSecret> {
+    let byte = u8::try_from(number + 100).expect("few servers");
+    Arc::new(VotingSecret::from_bytes(Zeroizing::new([byte; 32])))
+}
+
 pub(super) fn signer(number: usize) -> Signer {
-    Signer::new(secret(number), LOG)
+    signer_with(number, voting(number))
+}
+
+pub(super) fn signer_with(number: usize, key: Arc<VotingSecret>) -> Signer {
+    let mut signer = Signer::new(&secret(number).public(), LOG);
+    signer.set_key(Some(key));
+    signer
+}
+
+/// A server's identity key, where its voting key should be.
+pub(super) fn identity_as_voting_key(number: usize) -> Arc<VotingSecret> {
+    let byte = u8::try_from(number + 1).expect("few servers");
+    let key = VotingSecret::from_bytes(Zeroizing::new([byte; 32]));
+    assert_eq!(key.public(), secret(number).public());
+    Arc::new(key)
 }
 
 pub(super) fn set_of(servers: &[usize]) -> ServerSet {
-    ServerSet::new(servers.iter().map(|number| secret(*number).public())).expect("3f+1 servers")
+    let voter = |&number: &usize| Voter {
+        identity: secret(number).public(),
+        key: Some(voting(number).public()),
+    };
+    ServerSet::new(servers.iter().map(voter)).expect("3f+1 servers")
 }
 
 /// A disk that may be full, or forget the write-ahead log.
@@ -43,6 +69,12 @@ struct Disk {
     writes: Option<u32>,
     /// Whether it only says that it has written the write-ahead log.
     is_forgetful: bool,
+}
+
+impl Server {
+    fn voting(&self) -> Arc<VotingSecret> {
+        voting(if self.has_lost_key { self.key + 50 } else { self.key })
+    }
 }
 
 /// A write to the disk failed.
@@ -74,6 +106,8 @@ struct Server {
     /// Records that are not on the disk yet.
     unwritten: Vec<Vec<u8>>,
     is_silent: bool,
+    /// Whether it has another voting key than the others know.
+    has_lost_key: bool,
 }
 
 pub(super) struct World {
@@ -117,6 +151,7 @@ impl World {
             disk: Disk::default(),
             unwritten: Vec::new(),
             is_silent: false,
+            has_lost_key: false,
         };
         let mut world = Self {
             network: Network::new(seed),
@@ -164,6 +199,17 @@ impl World {
         }
     }
 
+    /// Starts a server again, with its voting key or with another one.
+    pub(super) fn lose_key(&mut self, index: usize, is_lost: bool) {
+        self.servers[index].has_lost_key = is_lost;
+        self.servers[index].engine = None;
+        self.open(index);
+    }
+
+    pub(super) fn votes(&self, index: usize) -> bool {
+        self.servers[index].engine.as_ref().is_some_and(Engine::votes)
+    }
+
     pub(super) fn silence(&mut self, index: usize, is_silent: bool) {
         self.servers[index].is_silent = is_silent;
         if !is_silent {
@@ -191,10 +237,9 @@ impl World {
             after,
             leader: server.disk.committed.get(&after).map(|decided| decided.value.leader()),
             records: server.disk.records.clone(),
-            votes: true,
         };
         let set = (self.sets)(after.next());
-        let engine = Engine::open(signer(server.key), &opening, &set, now);
+        let engine = Engine::open(signer(server.key), &opening, (&set, Some(server.voting())), now);
         server.engine = Some(engine.expect("a sound log"));
         self.settle(index);
         self.link_up(index);
@@ -288,7 +333,7 @@ impl World {
         let server = &mut self.servers[index];
         match output {
             Output::Append(records) => server.unwritten.extend(records),
-            Output::Commit { decided, .. } => {
+            Output::Commit(decided) => {
                 server.disk.write()?;
                 server.disk.records.clear();
                 server.unwritten.clear();
@@ -336,8 +381,9 @@ impl World {
         let servers = Servers::new(&(self.sets)(height), height, None);
         signer(0).verifier().commit(&decided.certificate, &servers).expect("2f+1 signatures");
         let set = (self.sets)(height.next());
+        let key = self.servers[index].voting();
         if let Some(engine) = &mut self.servers[index].engine {
-            engine.next(&set, now).expect("the next height begins");
+            engine.next(&set, Some(key), now).expect("the next height begins");
         }
     }
 

@@ -16,7 +16,7 @@ use super::super::{
     Shares, Side, Witnesses, answer,
 };
 use crate::log::memory::{MemoryLog, MemoryServer};
-use crate::log::{AgreementLog as _, Height, ServerSet};
+use crate::log::{AgreementLog as _, Height};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::{Group, Header};
 use crate::protocol::wire::Digest;
@@ -160,12 +160,11 @@ impl Process {
         let committed = committed.expect("this log does not fail");
         let entries = committed.entries.iter().filter_map(|bytes| Entry::parse(bytes).ok());
         let done = entries.map(|entry| memory.board.apply(&entry)).collect();
-        let group = match memory.board.run().and_then(|run| run.next_epoch()) {
-            Some(next) => &next.group,
-            None => &memory.board.epoch().group,
+        let set = match memory.board.run().and_then(|run| run.next_epoch()) {
+            Some(next) => next.group.voters(&next.voting),
+            None => memory.board.epoch().group.voters(memory.board.voting()),
         };
-        let set = ServerSet::new(group.members().iter().map(|member| member.identity));
-        memory.log.applied(committed.height, &set.expect("a group is a set"));
+        memory.log.applied(committed.height, &set, None);
         memory.applied = committed.height;
         memory.is_dirty = true;
         Some(done)

@@ -13,8 +13,8 @@ use super::adversary::Adversary;
 use super::ms;
 use super::process::{Action, Process, Step, group_of};
 use super::scenario::{FIRST_IDENTITY, Scenario, first};
+use crate::log::AgreementLog as _;
 use crate::log::memory::MemoryLog;
-use crate::log::{AgreementLog as _, ServerSet};
 use crate::protocol::ceremony::DealerKey;
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::fixture::tiny_key;
@@ -79,7 +79,9 @@ impl World {
         let powers = old.labels().map(|label| parameters.power(&split.share(label)));
         let witnesses = Arc::new(Witnesses::new(powers.collect()));
         let all: Vec<_> = old.labels().map(|label| split.share(label)).collect();
-        let header = Header::first(scenario.old.clone(), witnesses.digest());
+        let voting = vec![None; scenario.old.members().len()];
+        let set = scenario.old.voters(&voting);
+        let header = Header::first(scenario.old.clone(), voting, witnesses.digest());
         let board = Board::new(parameters.clone(), header);
         let process = |number: usize| {
             let secret = identity(FIRST_IDENTITY + u8::try_from(number).expect("it is small"));
@@ -104,7 +106,6 @@ impl World {
                 conditions.loss_permille = 1000;
             }
         }
-        let set = ServerSet::new(scenario.old.members().iter().map(|it| it.identity)).unwrap();
         let log = MemoryLog::new(seed, scenario.max_delay, &set);
         let mut world = Self {
             secret: parameters.range.sum(&all).to_be_bytes().to_vec(),

@@ -7,6 +7,7 @@ use super::super::manifest::Manifest;
 use super::super::new_server;
 use super::super::session::SessionSecret;
 use super::*;
+use crate::protocol::voting::{VotingKey, VotingSecret};
 use crate::protocol::wire::{Digest, Reader};
 
 const OTHER: Digest = Digest([9; 32]);
@@ -58,7 +59,9 @@ fn each_entry_is_signed_by_its_author_and_counts_once_in_its_run_before_the_end(
         assert_eq!(apply(before, &stranger), Err(Refusal::Signature));
         let mut other = body.clone();
         match &mut other {
-            Body::Approve { epoch, .. } | Body::Cancel { epoch, .. } => *epoch = OTHER,
+            Body::Approve { epoch, .. }
+            | Body::Cancel { epoch, .. }
+            | Body::Voting { epoch, .. } => *epoch = OTHER,
             Body::SessionKey { run, .. }
             | Body::Complaint { run, .. }
             | Body::Computed { run, .. } => *run = OTHER,
@@ -296,7 +299,9 @@ fn a_complaint_about_a_wrong_dealing_excludes_the_dealer_once() {
     // Nor is a new server that has complained without reason.
     let expected = Ok(Change::FalseComplaint { complainant: me });
     assert_eq!(board.apply(&false_complaint), expected);
-    let key = Body::SessionKey { run, key: session.public() };
+    let voting = VotingSecret::random(&mut world.generator).unwrap();
+    let voting = Box::new(VotingKey::new(&voting, run, ServerIndex(0)));
+    let key = Body::SessionKey { run, key: session.public(), voting };
     assert_eq!(board.apply(&Entry::new(me, key, &identity(100))), Err(Refusal::Faulty));
 }
 

@@ -13,6 +13,7 @@ use super::super::super::{Entry, Item, Message, Run, Side, new_server, possessio
 use super::super::process::{Action, Process};
 use super::Adversary;
 use crate::protocol::combination::{Label, ServerIndex};
+use crate::protocol::voting::{VotingKey, VotingSecret};
 use crate::protocol::wire::Reader;
 
 impl Adversary {
@@ -66,7 +67,10 @@ impl Adversary {
                 let others: Vec<_> = run.session_keys().values().copied().collect();
                 let fresh = SessionSecret::random(generator).unwrap().public();
                 let key = *rng.pick(&others).filter(|_| rng.chance(50)).unwrap_or(&fresh);
-                ("other session key", submit(Body::SessionKey { run: run.id(), key }))
+                let voting = VotingSecret::random(generator).unwrap();
+                let voting = Box::new(VotingKey::new(&voting, run.id(), index));
+                let body = Body::SessionKey { run: run.id(), key, voting };
+                ("other session key", submit(body))
             }
             6 => {
                 let Some((_, dealing)) = rng.pick(&self.dealings) else { return nothing };
