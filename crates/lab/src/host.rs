@@ -10,9 +10,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::thread;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
-use tun::interface::{Interface, bring_up_loopback};
+use tun::interface::{Interface, add_route, bring_up_loopback};
 
 /// A host: a network namespace. It exists as long as this value or a process in it.
 #[derive(Debug)]
@@ -112,6 +112,11 @@ impl Host {
         made.map_err(|error| {
             congestion.and_then(no_congestion_control).unwrap_or_else(|| io::Error::other(error))
         })
+    }
+
+    /// Sends packets to a network through an interface.
+    pub(crate) fn reach_through(&self, interface: &str, network: Ipv4Net) -> io::Result<()> {
+        self.run(|| add_route(interface, network.into()))?.map_err(io::Error::other)
     }
 }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::host::Host;
 use crate::link::{Conditions, Direction, Link, LinkOptions};
-use crate::trial::{LinkPlan, Trial, TrialContext, address};
+use crate::trial::{LinkPlan, Trial, TrialContext, address, all_links};
 
 /// Hosts and the links between them. Dropping it removes them.
 #[derive(Debug)]
@@ -43,6 +43,9 @@ impl Network {
             if plan.ipv6 {
                 host.enable_ipv6().map_err(failed)?;
             }
+            if plan.forwards {
+                host.set("net/ipv4/ip_forward", "1").map_err(failed)?;
+            }
             for (path, value) in &plan.sysctl {
                 host.set(path, value).map_err(|error| failed(not_set(path, value, &error)))?;
             }
@@ -69,6 +72,10 @@ impl Network {
             let host = |i: usize| hosts.get(&plan.hosts[i]).ok_or_else(unknown);
             let link =
                 host(0).and_then(|first| Link::new([first, host(1)?], &options)).map_err(failed)?;
+            let forwards = [0, 1].map(|end| trial.hosts[&plan.hosts[end]].forwards);
+            for end in [0, 1].into_iter().filter(|&end| forwards[1 - end] && !forwards[end]) {
+                host(end).and_then(|it| it.reach_through(name, all_links())).map_err(failed)?;
+            }
             links.insert(name.clone(), link);
         }
         Ok(Self { links, hosts, plans: trial.links.clone() })

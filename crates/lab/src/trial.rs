@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use ipnet::Ipv4Net;
 use serde::Deserialize;
 
 use crate::link::Conditions;
@@ -41,6 +42,10 @@ pub struct HostPlan {
     /// Whether it has IPv6. Each address `a.b.c.d` of its links then has an `fd00::a.b.c.d`.
     #[serde(default)]
     pub ipv6: bool,
+    /// Whether it forwards packets between its links, as a switch: the hosts at their other ends
+    /// reach each other through it.
+    #[serde(default)]
+    pub forwards: bool,
     /// System parameters, by their path relative to `/proc/sys`.
     #[serde(default)]
     pub sysctl: BTreeMap<String, String>,
@@ -137,6 +142,11 @@ impl LinkPlan {
     pub fn conditions(&self) -> [Conditions; 2] {
         [self.forward, self.back].map(|one| one.or(self.both).unwrap_or_default())
     }
+}
+
+/// The network that has the addresses of all links.
+pub(crate) fn all_links() -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 16)
 }
 
 /// The address of end 0 or 1 of the i-th link.

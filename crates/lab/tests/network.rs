@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         conditions_change_while_packets_flow,
         hosts_see_only_their_links,
         hosts_with_ipv6_send_no_packets_of_their_own,
+        hosts_reach_each_other_through_one_that_forwards,
         a_tap_records_the_packets_on_the_link,
         programs_start_in_order_and_end_with_the_trial,
         a_failed_trial_reports_the_cause,
@@ -417,6 +418,26 @@ fn impossible_settings_are_reported() {
     let text = TAPPED.replace("server = {}", "server = { sysctl.\"net/ipv4/nope\" = \"1\" }");
     let message = failure(&text);
     assert!(message.contains("host server: a host has no sysctl net/ipv4/nope"), "{message}");
+}
+
+const STAR: &str = "hosts = { a = {}, b = {}, c = {}, hub = { forwards = true } }
+measure = { driver = \"accuracy\", values = {} }
+links.a = { hosts = [\"a\", \"hub\"], both = { delay_ms = 5 } }
+links.b = { hosts = [\"hub\", \"b\"], both = { delay_ms = 5 } }
+links.c = { hosts = [\"c\", \"hub\"], both = { delay_ms = 5 } }";
+
+fn hosts_reach_each_other_through_one_that_forwards() {
+    let network = Network::new(&toml::from_str(STAR).unwrap(), context(Path::new("/"))).unwrap();
+    for (from, to) in [("a", "b"), ("b", "c"), ("c", "a")] {
+        let [from, server] = [from, to].map(|name| network.host(name).unwrap());
+        let address = network.address(to, to).unwrap();
+        let listener = server.run(|| TcpListener::bind((address, 7001))).unwrap().unwrap();
+        // It is open once a packet has gone there and back, over two links.
+        let start = Instant::now();
+        from.run(|| TcpStream::connect((address, 7001))).unwrap().unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(20), "{:?}", start.elapsed());
+        drop(listener);
+    }
 }
 
 fn the_machines_parameters_cannot_be_changed() {

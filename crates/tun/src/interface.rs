@@ -63,6 +63,18 @@ impl Interface<'_> {
     }
 }
 
+/// Adds a route to a network through an interface.
+///
+/// # Errors
+/// If there is no such interface, or a route to the network exists.
+pub fn add_route(name: &str, network: IpNet) -> Result<(), NetlinkError> {
+    with_netlink(async |netlink| {
+        let index = index(&netlink, name).await?;
+        let added = netlink.route().add(route(index, network, None)).execute().await;
+        added.map_err(refused("route", &network))
+    })
+}
+
 /// Changes an interface's MTU, in bytes.
 ///
 /// # Errors

@@ -302,6 +302,7 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("[links.b]", "[links.lo]\nhosts = [\"client\", \"server\"]\n[links.b]", "links.lo", "not lo"),
     ("[\"server\", \"client\"]", "[\"server\", \"sever\"]", "links.a.hosts", "[hosts.sever]"),
     ("[\"server\", \"client\"]", "[\"client\", \"client\"]", "links.a.hosts", "joins two"),
+    ("[hosts.server]", "[hosts.server]\nforwards = true", "links.b", "client's second link"),
     (
         "[\"server\", \"client\"]",
         "[\"a\", \"b\", \"c\"]",

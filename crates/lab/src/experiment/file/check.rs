@@ -35,6 +35,7 @@ pub(crate) fn trial(trial: &Trial) -> Result<(), Problem> {
         let what = format!("are {}, more than {MAX_LINKS}; leave some out", trial.links.len());
         return Err(Problem::new("links", what));
     }
+    check_forwarding(trial)?;
     let mut taps = BTreeSet::new();
     for (name, link) in &trial.links {
         let key = format!("links.{name}");
@@ -105,6 +106,22 @@ fn check_parameters(key: &str, host: &HostPlan) -> Result<(), Problem> {
         if !path.starts_with("net/") || path.split('/').any(strange) {
             let what = "is no parameter of a network; write it as net/ipv4/tcp_rmem";
             return Err(Problem::new(format!("{key}.sysctl.{path}"), what));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that each host has one way to the other hosts at most: a route through one switch.
+fn check_forwarding(trial: &Trial) -> Result<(), Problem> {
+    let forwards = |host: &str| trial.hosts.get(host).is_some_and(|host| host.forwards);
+    let mut reached = BTreeSet::new();
+    for (name, link) in &trial.links {
+        for [host, other] in [[0, 1], [1, 0]].map(|ends| ends.map(|end| &*link.hosts[end])) {
+            if forwards(other) && !forwards(host) && !reached.insert(host) {
+                let what =
+                    format!("is {host}'s second link to a host that forwards; leave one out");
+                return Err(Problem::new(format!("links.{name}"), what));
+            }
         }
     }
     Ok(())
