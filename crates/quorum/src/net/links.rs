@@ -8,6 +8,7 @@ mod connection;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -113,6 +114,18 @@ pub struct LinkStatus {
     pub queued_bytes: u64,
 }
 
+/// The bytes of messages that a server has handed to its links since its start, without what
+/// encryption, pings and TCP add; also of those that were lost with a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentBytes {
+    /// For the agreement log.
+    pub log: u64,
+    /// Requests for signatures, and answers.
+    pub signing: u64,
+    /// For refreshes, recovery and invites.
+    pub refresh: u64,
+}
+
 /// All links of a server. They end when it is dropped.
 #[derive(Debug)]
 pub struct Links {
@@ -125,6 +138,8 @@ struct Shared {
     /// The times of the protocol count from here.
     start: Instant,
     inboxes: [UnboundedSender<Inbound>; 3],
+    /// The bytes of messages of each topic that were handed to links.
+    sent: [AtomicU64; 3],
     peers: Mutex<HashMap<[u8; 32], State>>,
 }
 
@@ -184,7 +199,8 @@ impl Links {
         let channels = Topic::ALL.map(|_| unbounded_channel());
         let inboxes = channels.each_ref().map(|(sender, _)| sender.clone());
         let peers = Mutex::default();
-        let shared = Arc::new(Shared { own, start: Instant::now(), inboxes, peers });
+        let (start, sent) = (Instant::now(), Default::default());
+        let shared = Arc::new(Shared { own, start, inboxes, sent, peers });
         let accepting = tokio::spawn(accept(Arc::clone(&shared), listening)).abort_handle();
         (Self { shared, accepting }, channels.map(|(_, receiver)| Inbox(receiver)))
     }
@@ -231,7 +247,18 @@ impl Links {
             let open = peers.get(&to.to_bytes()).and_then(|state| state.connection.as_ref());
             Arc::clone(&open.ok_or(SendError::Down)?.0)
         };
-        connection.send(topic, lane, bytes)
+        let len = bytes.len() as u64;
+        connection.send(topic, lane, bytes)?;
+        // Topics count from 1.
+        self.shared.sent[topic as usize - 1].fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// How much was sent.
+    pub fn sent(&self) -> SentBytes {
+        let [log, signing, refresh] =
+            self.shared.sent.each_ref().map(|sent| sent.load(Ordering::Relaxed));
+        SentBytes { log, signing, refresh }
     }
 
     /// The state of the link with each server, in the order of their addresses.

@@ -35,6 +35,16 @@ pub(super) const METRICS: &[Metric<Named>] = &[
         "How often a server was proven to sign wrongly.",
         |status, samples| samples.add(&[], status.0.wrong_answers),
     ),
+    counter(
+        "sunder_quorum_sent_bytes_total",
+        "Bytes of messages sent to other servers, without what encryption and TCP add.",
+        |status, samples| {
+            let sent = status.0.sent_bytes;
+            samples.add(&[("topic", &"log")], sent.log);
+            samples.add(&[("topic", &"signing")], sent.signing);
+            samples.add(&[("topic", &"refresh")], sent.refresh);
+        },
+    ),
     gauge("sunder_quorum_link_up", "Whether there is a link with a server.", |status, samples| {
         for link in &status.0.links {
             samples.add(&[("server", &link.server)], u8::from(link.up));

@@ -111,6 +111,8 @@ async fn large_messages_do_not_delay_urgent_ones() {
     servers[0].links.send(&to, Topic::Log, Lane::Urgent, Bytes::from_static(b"vote")).unwrap();
     assert_eq!(message(&mut servers[1], Topic::Log).await.bytes, b"vote"[..]);
     assert!(servers[0].links.status()[0].queued_bytes > 2 * MAX_MESSAGE_LEN as u64);
+    let sent = SentBytes { log: 4, signing: 0, refresh: 3 * MAX_MESSAGE_LEN as u64 };
+    assert_eq!(servers[0].links.sent(), sent);
     for _ in 0..3 {
         assert_eq!(message(&mut servers[1], Topic::Refresh).await.bytes, large);
     }
@@ -205,7 +207,7 @@ impl tracing::Subscriber for Lines {
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
 
     fn event(&self, _: &tracing::Event<'_>) {
-        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     fn enter(&self, _: &tracing::span::Id) {}
@@ -231,7 +233,7 @@ async fn a_server_that_comes_and_goes_does_not_fill_the_log() {
         assert!(matches!(down, Inbound::Down(_)), "{down:?}");
     }
     let periods = usize::try_from(start.elapsed().as_secs() / 10 + 1).unwrap();
-    let logged = count.load(std::sync::atomic::Ordering::Relaxed);
+    let logged = count.load(Ordering::Relaxed);
     assert!((2..=periods * MAX_LINES as usize).contains(&logged), "{logged} lines of 100");
 }
 

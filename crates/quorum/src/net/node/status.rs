@@ -9,7 +9,7 @@ use super::local::Refusals;
 use super::{Handle, lock};
 use crate::log::{Height, Progress};
 use crate::net::api::{Health, Refresh, RefreshStep};
-use crate::net::links::LinkStatus;
+use crate::net::links::{LinkStatus, SentBytes};
 use crate::protocol::server::{self, Event, RunStatus, Start};
 
 /// How long entries may wait for the next height of a log that makes progress, and an entry of this
@@ -61,6 +61,8 @@ pub struct Status {
     pub refused: u64,
     /// How often a server has proven to sign wrongly.
     pub wrong_answers: u64,
+    /// The bytes of messages that it has sent to other servers.
+    pub sent_bytes: SentBytes,
     /// The links with other servers.
     pub links: Vec<LinkStatus>,
 }
@@ -183,6 +185,7 @@ impl Handle {
             signed: shared.signed,
             refused: shared.refused,
             wrong_answers: shared.wrong_answers,
+            sent_bytes: self.links.sent(),
             links,
         }
     }
