@@ -109,9 +109,10 @@ async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
     let mut node = Node::start(settings, store, network, start_log).map_err(|it| failed(&it))?;
     let handle = node.handle();
     let api = Arc::new(node.handle());
-    let socket = ApiSocket::open(&config.socket, config.socket_access, api);
+    let path_of_socket = config.config_dir.join(&config.socket);
+    let socket = ApiSocket::open(&path_of_socket, config.socket_access, api);
     let _socket = socket.map_err(|error| failed(&error))?;
-    info!(%identity, socket = %config.socket.display(), "this server");
+    info!(%identity, socket = %path_of_socket.display(), "this server");
     for address in &config.listen {
         console::print_line(&format!("listening on {address}"))?;
     }
