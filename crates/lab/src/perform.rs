@@ -60,6 +60,7 @@ pub struct TrialError(pub String);
 pub fn perform(trial: &Trial, context: TrialContext<'_>) -> Result<Measured, TrialError> {
     write_files(trial, context.files)
         .map_err(|error| failed(format!("cannot write the trial's files: {error}")))?;
+    let trial = &with_hosts_of_driver(trial)?;
     let network = Network::new(trial, context).map_err(failed)?;
     let mut programs = start(trial, &network, context.files)?;
     let values = measure(&trial.measure, &network, context.files)?;
@@ -86,6 +87,17 @@ fn write_files(trial: &Trial, directory: &Path) -> io::Result<()> {
         File::create(directory.join(name))?.set_len(u64::from(*length))?;
     }
     Ok(())
+}
+
+/// The trial with the hosts and links that its driver adds.
+fn with_hosts_of_driver(trial: &Trial) -> Result<Trial, TrialError> {
+    let mut trial = trial.clone();
+    let driver = trial.measure.driver.as_deref().and_then(driver::find);
+    if let Some(driver) = driver {
+        let options = trial.measure.options.clone();
+        (driver.network)(&options, &mut trial).map_err(failed)?;
+    }
+    Ok(trial)
 }
 
 /// Starts the programs in order, each after the previous one is ready.

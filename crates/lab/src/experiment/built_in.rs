@@ -1,7 +1,7 @@
 //! The built-in experiments.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 19] = [
+const ALL: [(&str, &str); 22] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
@@ -21,6 +21,9 @@ const ALL: [(&str, &str); 19] = [
     ("quorum-sign", include_str!("../../experiments/quorum-sign.toml")),
     ("quorum-refresh", include_str!("../../experiments/quorum-refresh.toml")),
     ("quorum-servers", include_str!("../../experiments/quorum-servers.toml")),
+    ("quorum-node-sign", include_str!("../../experiments/quorum-node-sign.toml")),
+    ("quorum-node-refresh", include_str!("../../experiments/quorum-node-refresh.toml")),
+    ("quorum-node-servers", include_str!("../../experiments/quorum-node-servers.toml")),
 ];
 
 /// The name and the text of each built-in experiment.

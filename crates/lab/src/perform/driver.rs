@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use crate::host::Host;
 use crate::network::Network;
+use crate::trial::Trial;
 
 /// What a driver measured, by name.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +28,8 @@ pub(crate) struct Driver {
     pub(crate) values: &'static [&'static str],
     /// The settings of `[measure.options]` that name hosts.
     pub(crate) hosts: &'static [&'static str],
+    /// Adds the hosts and links that the settings imply to a trial; the error is one line.
+    pub(crate) network: fn(&toml::Table, &mut Trial) -> Result<(), String>,
     /// Checks the settings of `[measure.options]`; the error is one line.
     pub(crate) check: fn(&toml::Table) -> Result<(), String>,
     /// Measures on a network with the settings of `[measure.options]`. Returns the values by name;
@@ -35,8 +38,15 @@ pub(crate) struct Driver {
 }
 
 /// Every driver.
-pub(crate) const ALL: [Driver; 5] =
-    [accuracy::DRIVER, flow::DRIVER, quorum::REFRESH, quorum::SIGN, round_trips::DRIVER];
+pub(crate) const ALL: [Driver; 7] = [
+    accuracy::DRIVER,
+    flow::DRIVER,
+    quorum::NODE_REFRESH,
+    quorum::NODE_SIGN,
+    quorum::REFRESH,
+    quorum::SIGN,
+    round_trips::DRIVER,
+];
 
 /// A driver, by name.
 pub(crate) fn find(name: &str) -> Option<Driver> {
@@ -46,6 +56,12 @@ pub(crate) fn find(name: &str) -> Option<Driver> {
 /// A host that the settings name.
 fn host<'a>(network: &'a Network, name: &str) -> Result<&'a Host, String> {
     network.host(name).ok_or_else(|| format!("measure.options: there is no host {name}"))
+}
+
+/// Adds no hosts.
+#[expect(clippy::unnecessary_wraps, reason = "as other drivers' functions")]
+fn no_hosts(_: &toml::Table, _: &mut Trial) -> Result<(), String> {
+    Ok(())
 }
 
 /// Parses a driver's settings as `T`; the error is the message of the TOML library.

@@ -74,6 +74,12 @@ impl Program {
         start().map_err(|error: io::Error| format!("cannot start {name}: {error}"))
     }
 
+    /// Sends a signal to it and all that it started.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), String> {
+        let group = Pid::from_raw(self.child.id().cast_signed()).ok_or("it has no process")?;
+        kill_process_group(group, signal).map_err(|error| format!("{}: {error}", self.name))
+    }
+
     /// Waits until a TCP port is open on the host.
     pub(crate) fn wait_for_port(&mut self, host: &Host, port: u16) -> Result<(), String> {
         let listens = |_: &Self| {

@@ -216,6 +216,34 @@ fn options_of_groups_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn options_of_running_groups_that_cannot_be_are_refused() {
+    let of = |driver: &str, site: &str, more: &str| {
+        let site = format!("{{ sunder = \"/sunder\", rate_mbit = 100, {site} }}");
+        let text = format!(
+            "about = \"A test\"\n[hosts]\n[measure]\ndriver = \"quorum-node-{driver}\"\n\
+             options = {{ site = {site}, {more} }}\n[measure.values]\n"
+        );
+        let value = if driver == "sign" { "usual = {}\n" } else { "old = {}\n" };
+        check(&(text + value)).map_err(|error| error.to_string())
+    };
+    let site = "servers = 4, modulus_bits = 2048, delay_ms = 1";
+    assert_eq!(of("sign", site, "signatures = 1, rounds = 1"), Ok(()));
+    assert_eq!(of("refresh", site, "linked = true, place = 4"), Ok(()));
+    for (driver, from, to, more, what) in [
+        ("sign", "4", "5", "signatures = 1, rounds = 1", "give 4, 7, 10 or 13"),
+        ("sign", "2048", "2000", "signatures = 1, rounds = 1", "modulus_bits is 2000"),
+        ("sign", "= 1", "= -1", "signatures = 1, rounds = 1", "delay_ms"),
+        ("sign", "= 1", "= 1, links = 1", "signatures = 1, rounds = 1", "links"),
+        ("sign", "", "", "signatures = 0, rounds = 1", "signatures is 0"),
+        ("sign", "", "", "signatures = 1, rounds = 10001", "rounds is 10001"),
+        ("refresh", "", "", "linked = true, place = 5", "place is 5"),
+    ] {
+        let error = of(driver, &site.replacen(from, to, 1), more).unwrap_err();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+}
+
+#[test]
 fn the_slowest_channel_is_predicted() {
     let place = tempfile::tempdir().unwrap();
     let measured =

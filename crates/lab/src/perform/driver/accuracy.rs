@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::datagrams::{Arrivals, Flow, HEADERS};
-use super::{Driver, Values, options};
+use super::{Driver, Values, no_hosts, options};
 use crate::link::{Conditions, Direction};
 use crate::network::Network;
 
@@ -32,6 +32,7 @@ pub(super) const DRIVER: Driver = Driver {
         "packets",
     ],
     hosts: &[],
+    network: no_hosts,
     check,
     measure,
 };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::datagrams::{Flow, HEADERS};
-use super::{Driver, Values, host, options};
+use super::{Driver, Values, host, no_hosts, options};
 use crate::channel_model;
 use crate::host::Host;
 use crate::link::{Direction, Link};
@@ -23,6 +23,7 @@ pub(super) const DRIVER: Driver = Driver {
     name: "flow",
     values: &["carried", "loss", "delay", "least", "uneven"],
     hosts: &["from", "to"],
+    network: no_hosts,
     check,
     measure,
 };

@@ -1,6 +1,8 @@
-//! Threshold signatures and refreshes by groups whose servers are all in this process: what their
-//! computations take, and how much they send. Links take no time.
+//! Threshold signatures and refreshes. `refreshing` and `signing` measure groups whose servers are
+//! all in this process: what their computations take, and how much they send; links take no time.
+//! `daemons` measures groups of running servers on a network.
 
+mod daemons;
 mod refreshing;
 mod signing;
 
@@ -9,10 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use quorum::in_process::Setting;
 use quorum::{Combination, DealerKey, ShareRange};
-use sharing::Generator;
 
 use super::Driver;
 
+pub(super) const NODE_REFRESH: Driver = daemons::REFRESH;
+pub(super) const NODE_SIGN: Driver = daemons::SIGN;
 pub(super) const REFRESH: Driver = refreshing::DRIVER;
 pub(super) const SIGN: Driver = signing::DRIVER;
 
@@ -31,18 +34,11 @@ impl GroupOptions {
     /// What is wrong with them, in one line.
     fn check(self) -> Result<(), String> {
         self.combination()?;
-        if keys::rsa::MODULUS_BITS.contains(&self.modulus_bits) {
-            return Ok(());
-        }
-        Err(format!("modulus_bits is {}; give 1024, 2048, 3072 or 4096", self.modulus_bits))
+        check_bits(self.modulus_bits)
     }
 
     fn combination(self) -> Result<Combination, String> {
-        let Self { servers, .. } = self;
-        if servers < 4 || servers % 3 != 1 {
-            return Err(format!("servers is {servers}; give 4, 7, 10 or 13"));
-        }
-        Combination::new((servers - 1) / 3).map_err(|error| error.to_string())
+        combination(self.servers)
     }
 
     fn setting(self, key: &DealerKey) -> Setting {
@@ -51,15 +47,55 @@ impl GroupOptions {
     }
 }
 
+/// The shares of a group with so many servers.
+fn combination(servers: u8) -> Result<Combination, String> {
+    if servers < 4 || servers % 3 != 1 {
+        return Err(format!("servers is {servers}; give 4, 7, 10 or 13"));
+    }
+    Combination::new((servers - 1) / 3).map_err(|error| error.to_string())
+}
+
+fn check_bits(modulus_bits: u32) -> Result<(), String> {
+    if keys::rsa::MODULUS_BITS.contains(&modulus_bits) {
+        return Ok(());
+    }
+    Err(format!("modulus_bits is {modulus_bits}; give 1024, 2048, 3072 or 4096"))
+}
+
+/// Checks the place of a server among so many: 0 for the mean.
+fn check_place(place: f64, servers: u8) -> Result<(), String> {
+    let servers = f64::from(servers);
+    if (0.0..=servers).contains(&place) && place.fract() == 0.0 {
+        return Ok(());
+    }
+    Err(format!("place is {place}; give a whole number from 0 to {servers}"))
+}
+
+/// The time of the server that is done as the nth, from 1, or the mean of all for 0.
+fn at_place(mut times: Vec<f64>, place: f64) -> f64 {
+    times.sort_by(f64::total_cmp);
+    let mut nth = (1..).map(f64::from).zip(&times).filter(|(nth, _)| *nth >= place);
+    match nth.next() {
+        Some((_, time)) if place > 0.0 => *time,
+        _ => mean(times.into_iter()),
+    }
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len() as f64;
+    values.sum::<f64>() / count
+}
+
 /// The key of a size. All trials of a process have the same: the search for safe primes takes
 /// seconds.
-fn key(bits: u32, generator: &mut Generator) -> Result<Arc<DealerKey>, String> {
+fn key(bits: u32) -> Result<Arc<DealerKey>, String> {
     static KEYS: Mutex<BTreeMap<u32, Arc<DealerKey>>> = Mutex::new(BTreeMap::new());
     let mut keys = KEYS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(key) = keys.get(&bits) {
         return Ok(key.clone());
     }
-    let key = DealerKey::generate(bits, generator).map_err(|error| error.to_string())?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let key = DealerKey::generate_on(threads, bits, &|_| {}).map_err(|error| error.to_string())?;
     let key = Arc::new(key);
     keys.insert(bits, key.clone());
     Ok(key)

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::{Driver, Values, host, options};
+use super::{Driver, Values, host, no_hosts, options};
 use crate::network::Network;
 
 pub(super) const DRIVER: Driver = Driver {
     name: "round-trips",
     values: &["mean", "deviation", "median", "highest", "count"],
     hosts: &["client", "server"],
+    network: no_hosts,
     check,
     measure,
 };

@@ -8,8 +8,8 @@ use quorum::in_process::{RefreshReport, ServerRun, Work};
 use serde::Deserialize;
 use sharing::Generator;
 
-use super::super::{Driver, Values, options};
-use super::{GroupOptions, key};
+use super::super::{Driver, Values, no_hosts, options};
+use super::{GroupOptions, at_place, check_place, key, mean};
 use crate::network::Network;
 
 pub(super) const DRIVER: Driver = Driver {
@@ -27,6 +27,7 @@ pub(super) const DRIVER: Driver = Driver {
         "processor",
     ],
     hosts: &[],
+    network: no_hosts,
     check,
     measure,
 };
@@ -58,18 +59,14 @@ fn check(table: &toml::Table) -> Result<(), String> {
     let options: Options = options(table)?;
     let (group, place) = (options.group(), options.place);
     group.check()?;
-    let servers = f64::from(group.servers);
-    if (0.0..=servers).contains(&place) && place.fract() == 0.0 {
-        return Ok(());
-    }
-    Err(format!("place is {place}; give a whole number from 0 to {servers}"))
+    check_place(place, group.servers)
 }
 
 fn measure(_: &Network, table: &toml::Table) -> Result<Values, String> {
     let options: Options = options(table)?;
     let (options, place) = (options.group(), options.place);
     let mut generator = Generator::seeded().map_err(|error| error.to_string())?;
-    let key = key(options.modulus_bits, &mut generator)?;
+    let key = key(options.modulus_bits)?;
     let (setting, combination) = (options.setting(&key), options.combination()?);
     let group = setting.deal(&key, &combination, &mut generator);
     let group = group.map_err(|error| error.to_string())?;
@@ -139,17 +136,5 @@ fn counts(group: &Combination) -> (f64, f64) {
 
 /// When servers were done, in s.
 fn done(servers: &[ServerRun], place: f64) -> f64 {
-    let mut times: Vec<f64> =
-        servers.iter().map(|server| server.done_after.as_secs_f64()).collect();
-    times.sort_by(f64::total_cmp);
-    let mut nth = (1..).map(f64::from).zip(&times).filter(|(nth, _)| *nth >= place);
-    match nth.next() {
-        Some((_, time)) if place > 0.0 => *time,
-        _ => mean(times.into_iter()),
-    }
-}
-
-fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
-    let count = values.len() as f64;
-    values.sum::<f64>() / count
+    at_place(servers.iter().map(|server| server.done_after.as_secs_f64()).collect(), place)
 }

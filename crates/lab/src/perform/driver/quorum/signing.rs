@@ -10,7 +10,7 @@ use quorum::signing::{Health, Query, Signers};
 use serde::Deserialize;
 use sharing::Generator;
 
-use super::super::{Driver, Values, options};
+use super::super::{Driver, Values, no_hosts, options};
 use super::{GroupOptions, key};
 use crate::network::Network;
 
@@ -28,6 +28,7 @@ pub(super) const DRIVER: Driver = Driver {
         "replier_bytes_full",
     ],
     hosts: &[],
+    network: no_hosts,
     check,
     measure,
 };
@@ -72,7 +73,7 @@ fn measure(_: &Network, table: &toml::Table) -> Result<Values, String> {
     let options: Options = options(table)?;
     let (options, signatures) = (options.group(), options.signatures);
     let mut generator = Generator::seeded().map_err(|error| error.to_string())?;
-    let key = key(options.modulus_bits, &mut generator)?;
+    let key = key(options.modulus_bits)?;
     let (setting, combination) = (options.setting(&key), options.combination()?);
     let group = setting.deal(&key, &combination, &mut generator);
     let servers = group.map_err(|error| error.to_string())?.signing_servers(&setting);

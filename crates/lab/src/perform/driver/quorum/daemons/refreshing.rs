@@ -1,0 +1,124 @@
+//! What a refresh takes where servers are on a network (figures 5-1 and 5-2, and tables 5.5 and 5.6
+//! of the thesis).
+
+use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::{Instant, SystemTime};
+
+use quorum::links::SentBytes;
+use serde::Deserialize;
+
+use super::super::super::{Driver, Values, options};
+use super::super::{at_place, check_place, mean};
+use super::{Joining, POLL_INTERVAL, Servers, Site, TIMEOUT};
+use crate::network::Network;
+use crate::trial::Trial;
+
+pub(super) const DRIVER: Driver = Driver {
+    name: "quorum-node-refresh",
+    values: &["old", "new", "signed", "old_kb", "new_kb", "log_kb", "signing_kb"],
+    hosts: &[],
+    network: add_hosts,
+    check,
+    measure,
+};
+
+/// The epoch that the refresh begins.
+const EPOCH: u64 = 2;
+
+/// The driver's settings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// The servers.
+    site: Site,
+    /// Whether servers of both groups have links before the refresh.
+    linked: bool,
+    /// Of which servers `old`, `new` and `signed` are the times: of those that are done as the nth,
+    /// from 1. 0: the mean of all.
+    #[serde(default)]
+    place: f64,
+}
+
+fn check(table: &toml::Table) -> Result<(), String> {
+    let Options { site, place, .. } = options(table)?;
+    site.check()?;
+    check_place(place, site.servers)
+}
+
+fn add_hosts(table: &toml::Table, trial: &mut Trial) -> Result<(), String> {
+    let Options { site, .. } = options(table)?;
+    site.add_hosts(2 * usize::from(site.servers), trial);
+    Ok(())
+}
+
+fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
+    let Options { site, linked, place } = options(table)?;
+    let count = usize::from(site.servers);
+    let mut servers = Servers::start(site, Joining { count, linked }, network)?;
+    let before = sent(&servers)?;
+    let start = SystemTime::now();
+    (1..=(count - 1) / 3 + 1).try_for_each(|number| servers.approve(number))?;
+    let mut times = [Vec::new(), Vec::new(), Vec::new()];
+    for number in 1..=2 * count {
+        let is_old = number <= count;
+        // A new server is done when it can sign in the new epoch.
+        let events: &[&str] = if is_old {
+            &["an epoch begins"]
+        } else {
+            &["an epoch begins", "this server has its shares", "the group has signed its header"]
+        };
+        let mut at = Vec::new();
+        for event in events {
+            at.push(wait_for(&mut servers, number, event)?);
+        }
+        let after = |at: SystemTime| at.duration_since(start).unwrap_or_default().as_secs_f64();
+        match at[..] {
+            [done] => times[0].push(after(done)),
+            [begun, has_shares, signed] => {
+                times[1].push(after(begun.max(has_shares)));
+                times[2].push(after(signed));
+            }
+            _ => {}
+        }
+    }
+    let after = sent(&servers)?;
+    let kb = |part: fn(&SentBytes) -> u64| -> Vec<f64> {
+        let pairs = after.iter().zip(&before);
+        pairs.map(|(after, before)| (part(after) - part(before)) as f64 / 1e3).collect()
+    };
+    let refresh = kb(|sent| sent.refresh);
+    servers.sign(2 * count, "a message of the new group")?;
+    let [old, new, signed] = times.map(|times| at_place(times, place));
+    Ok(Values(BTreeMap::from([
+        ("old", old),
+        ("new", new),
+        ("signed", signed),
+        ("old_kb", mean(refresh[..count].iter().copied())),
+        ("new_kb", mean(refresh[count..].iter().copied())),
+        ("log_kb", kb(|sent| sent.log).iter().sum()),
+        ("signing_kb", kb(|sent| sent.signing).iter().sum()),
+    ])))
+}
+
+/// What each server has sent.
+fn sent(servers: &Servers<'_>) -> Result<Vec<SentBytes>, String> {
+    let numbers = servers.running.keys();
+    numbers.map(|number| Ok(servers.status(*number)?.sent_bytes)).collect()
+}
+
+/// Waits until a server has logged an event of the new epoch, and returns when it was.
+fn wait_for(servers: &mut Servers<'_>, number: usize, event: &str) -> Result<SystemTime, String> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        if let Some(at) = servers.logged(number, event, EPOCH)? {
+            return Ok(at);
+        }
+        servers.check()?;
+        if Instant::now() > deadline {
+            let what = format!("does not say \"{event}\"");
+            return Err(servers.program(number)?.error_with_output(&what));
+        }
+        sleep(POLL_INTERVAL);
+    }
+}
