@@ -1,6 +1,23 @@
-//! Protects the memory of this process, which contains secrets, from core files and debuggers.
+//! Protects the memory of this process, which contains secrets, from core files, debuggers and
+//! swap.
 
-use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use std::io;
+
+use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+};
+
+/// The memory of this process may be written to swap.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Only so many bytes may be locked.
+    #[error("the system allows {} KiB of locked memory, not any amount", .0 >> 10)]
+    Limited(u64),
+    /// The kernel refuses.
+    #[error(transparent)]
+    Refused(#[from] io::Error),
+}
 
 /// Disables core files, as far as the system's crash handler respects limits; systemd-coredump
 /// does.
@@ -14,4 +31,18 @@ pub fn forbid_core_files() {
 /// debugger. `/proc/self` then belongs to root. Programs that this process starts are not affected.
 pub fn hide() {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
+
+/// The kernel keeps all memory that this process has and gets from now on out of swap. Memory that
+/// is reserved and not used takes none. Hibernation writes it to the disk all the same.
+///
+/// # Errors
+/// When this process may not lock any amount: with a limit, it would end where it needs more.
+pub fn lock() -> Result<(), LockError> {
+    let unlimited = Rlimit { current: None, maximum: None };
+    if setrlimit(Resource::Memlock, unlimited).is_err() {
+        return Err(LockError::Limited(getrlimit(Resource::Memlock).maximum.unwrap_or(0)));
+    }
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    Ok(mlockall(flags).map_err(io::Error::from)?)
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use micss::intercept::{self, Intercept};
 use service::limits::Files;
+use service::memory::LockError;
 use sharing::Generator;
 use sharing::kernels::Kernel;
 
@@ -19,6 +20,10 @@ const USUAL: Files = Files { streams: 4096, each: 4, waiting: 192 };
 /// How to give a process a right.
 const HOW: &str =
     "run it as root, or by the units for systemd, which give it this right and no more";
+
+/// How to let a process lock its memory.
+pub(crate) const UNLOCK: &str = "raise the limit (LimitMEMLOCK=infinity in a unit of systemd, or \
+                                 ulimit -Hl), or use no swap or an encrypted one";
 
 /// The findings about this host without a configuration.
 pub(crate) fn findings() -> Vec<Finding> {
@@ -155,6 +160,19 @@ pub(crate) fn open_files(wanted: usize, possible: usize, channels: usize) -> Fin
     Finding::new(Level::Warning, subject, what, fix)
 }
 
+/// Whether a process can keep its memory out of swap.
+pub(crate) fn locked_memory(locked: Result<(), LockError>) -> Finding {
+    let subject = "memory";
+    match locked {
+        Ok(()) => Finding::ok(subject, "it can be locked, so that it is not written to swap"),
+        Err(error) => {
+            let what =
+                format!("it cannot be locked from here, and can be written to swap: {error}");
+            Finding::new(Level::Warning, subject, what, UNLOCK)
+        }
+    }
+}
+
 /// Whether the system gives random bytes, on which all secrecy depends.
 pub(crate) fn random() -> Finding {
     match Generator::system().array::<32>() {
@@ -255,6 +273,13 @@ mod tests {
         let few = open_files(1000, 17, 3);
         assert_eq!(few.level, Level::Warning);
         assert_eq!(few.message, "enough for 17 streams over 3 channels, not for 1000");
+    }
+
+    #[test]
+    fn memory_that_is_not_locked_is_a_warning() {
+        assert_eq!(locked_memory(Ok(())).level, Level::Ok);
+        let limited = locked_memory(Err(LockError::Limited(8 << 20)));
+        assert!(limited.level == Level::Warning && limited.message.contains("8192 KiB"));
     }
 
     #[test]

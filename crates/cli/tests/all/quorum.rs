@@ -1,5 +1,7 @@
 //! `sunder quorum`.
 
+mod wiping;
+
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{Read, Write as _};
@@ -335,7 +337,7 @@ fn signal(server: &Server, name: &str) {
     assert!(status.unwrap().success());
 }
 
-fn wait_until(what: &str, holds: impl Fn() -> bool) {
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(50);
     while !holds() {
         assert!(Instant::now() < deadline, "{what}");

@@ -1,7 +1,7 @@
 //! Shares of an integer: how long they are, and how one is split (thesis, 3.1).
 
 use keys::rsa::mgf1;
-use sharing::{Generator, RandomError};
+use sharing::{Generator, RandomError, wipe_stack};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::protocol::combination::{Combination, Label};
@@ -90,7 +90,10 @@ impl ShareRange {
         let mut bytes = Zeroizing::new(vec![0; len as usize]);
         mgf1(&[DOMAIN, &seed.0], &mut bytes);
         bytes[0] &= 0xff >> (len * 8 - self.drawn_bits);
-        SecretInteger::from_unsigned(self.bits, &bytes)
+        let share = SecretInteger::from_unsigned(self.bits, &bytes);
+        // What the hash has left.
+        wipe_stack();
+        share
     }
 
     /// Splits an integer into the shares of a group. It is d, or a share of a group of any size.

@@ -25,7 +25,7 @@ use super::source::SourceFile;
 use crate::commands::quorum::make_key;
 use crate::failure::Failure;
 use crate::progress::Progress;
-use memory_scan::SoughtShares;
+use memory_scan::SoughtSecrets;
 use report::Report;
 use theft::{Theft, copies_of_shares};
 use verifier::Verifier;
@@ -77,8 +77,8 @@ pub(super) fn run(file: Option<&Path>, json: bool) -> Result<(), Failure> {
     let old_copies = copies_of_shares(&old);
     // Servers have most shares in common.
     let old_shares: BTreeMap<_, _> = old_copies.iter().flatten().collect();
-    let sought = SoughtShares::of(old_shares.values().copied());
-    let before_refresh = sought.search().map_err(|error| searching(&error))?;
+    let sought = SoughtSecrets::of(old_shares.values().map(|share| share.to_be_bytes()));
+    let before_refresh = sought.search("self").map_err(|error| searching(&error))?;
 
     progress.doing("moving the key to four other servers");
     let four = old.combination().clone();
@@ -92,7 +92,7 @@ pub(super) fn run(file: Option<&Path>, json: bool) -> Result<(), Failure> {
     let theft = Theft::of(&key, &document.content, &old_copies, &copies_of_shares(&new));
     progress.doing("searching this process's memory for shares of old servers");
     drop(old_copies);
-    let after_refresh = sought.search().map_err(|error| searching(&error))?;
+    let after_refresh = sought.search("self").map_err(|error| searching(&error))?;
     drop(progress);
     let report = Report {
         document: &document,

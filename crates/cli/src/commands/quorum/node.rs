@@ -13,9 +13,10 @@ use quorum::consensus::{self, Consensus};
 use quorum::log::LogFailed;
 use quorum::node::{self, Config, KEYS, LogStart, MasterKeySource, Node, Opened};
 use service::config::{Keys, Problems};
+use service::memory;
 use service::signals::{self, StopSignals};
 use service::status::name_of;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{Named, page};
 use crate::checks::finding::{Finding, Level};
@@ -92,6 +93,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
+    // Before any secret is read.
+    if let Err(error) = memory::lock() {
+        warn!(%error, "memory is not locked, so shares can be written to swap; {}", host::UNLOCK);
+    }
     let (signals, hangups) = (StopSignals::listen()?, signals::hangups()?);
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
     let Opened { settings, store, network } =
@@ -184,6 +189,7 @@ fn findings(config: &Config) -> Vec<Finding> {
             listeners::own_or_anothers("listen", *address, "quorum node")
         })
     }));
+    findings.push(host::locked_memory(memory::lock()));
     findings.push(host::random());
     findings
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use keys::file::KEY_LEN;
-use sharing::{Generator, RandomError};
+use sharing::{Generator, RandomError, wipe_stack};
 use zeroize::Zeroizing;
 
 use super::error::{StoreError, damaged, of_file};
@@ -207,7 +207,9 @@ fn path(directory: &Path, of: KeyOf) -> PathBuf {
 }
 
 fn cipher(key: &[u8; KEY_LEN]) -> XChaCha20Poly1305 {
-    XChaCha20Poly1305::new(key.into())
+    let cipher = XChaCha20Poly1305::new(key.into());
+    wipe_stack();
+    cipher
 }
 
 fn seal(
@@ -220,6 +222,7 @@ fn seal(
     let nonce = generator.array::<NONCE_LEN>()?;
     let payload = Payload { msg: secret, aad: context };
     let sealed = cipher.encrypt(&XNonce::from(nonce), payload);
+    wipe_stack();
     let sealed = sealed.unwrap_or_else(|_| unreachable!("secrets are shorter than 256 GiB"));
     Ok([&nonce[..], &sealed].concat())
 }
@@ -227,5 +230,7 @@ fn seal(
 fn open(cipher: &XChaCha20Poly1305, context: &[u8], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let (nonce, ciphertext) = sealed.split_first_chunk::<NONCE_LEN>()?;
     let payload = Payload { msg: ciphertext, aad: context };
-    cipher.decrypt(&XNonce::from(*nonce), payload).ok().map(Zeroizing::new)
+    let opened = cipher.decrypt(&XNonce::from(*nonce), payload).ok().map(Zeroizing::new);
+    wipe_stack();
+    opened
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keys::SecretKey;
-use sharing::{Generator, RandomError};
+use sharing::{Generator, RandomError, wipe_stack};
 use zeroize::Zeroizing;
 
 use super::dealing::{Dealing, DealingSeed, Delivery, Proofs, Receiver, Verdict};
@@ -229,6 +229,8 @@ impl Job {
                 Outcome::Checked { from, right, all_right }
             }
         };
+        // Seeds and keys were moved.
+        wipe_stack();
         Ok(JobResult { of, outcome })
     }
 }

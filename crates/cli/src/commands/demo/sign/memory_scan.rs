@@ -1,23 +1,21 @@
-//! Searches the memory of this process for shares.
+//! Searches the memory of a process for secrets. A test does so, too.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use quorum::SecretInteger;
-
-/// How many bytes in a row of a share are searched for.
+/// How many bytes in a row of a secret are searched for.
 const WINDOW_LEN: usize = size_of::<u128>();
 
 /// How many bytes of memory are examined at a time.
 const PIECE_LEN: usize = 1 << 20;
 
-/// Shares to search for: all 16 bytes in a row of each, big-endian and little-endian. Their bits
+/// Secrets to search for: all 16 bytes in a row of each, big-endian and little-endian. Their bits
 /// are inverted, so that the search does not find them here.
-pub(super) struct SoughtShares {
+pub(super) struct SoughtSecrets {
     count: usize,
-    /// The share that has these bytes.
+    /// The secret that has these bytes.
     inverted: HashMap<u128, usize>,
     /// Whether any begin with these two bytes: few positions need another look.
     beginnings: Vec<bool>,
@@ -25,22 +23,21 @@ pub(super) struct SoughtShares {
 
 /// What a search has found.
 pub(super) struct MemoryScan {
-    /// The number of shares that were searched for.
+    /// The number of secrets that were searched for.
     pub(super) sought: usize,
-    /// The number of shares of which some 16 bytes are in memory.
-    pub(super) found: usize,
-    /// How much memory was searched.
+    /// The secrets of which some 16 bytes are there, by their place among the sought.
+    pub(super) found: BTreeSet<usize>,
+    /// How many bytes were searched.
     pub(super) bytes: u64,
 }
 
-impl SoughtShares {
-    /// These shares.
-    pub(super) fn of<'a>(shares: impl IntoIterator<Item = &'a SecretInteger>) -> Self {
+impl SoughtSecrets {
+    /// These secrets.
+    pub(super) fn of(secrets: impl IntoIterator<Item: AsRef<[u8]>>) -> Self {
         let mut sought =
             Self { count: 0, inverted: HashMap::new(), beginnings: vec![false; 1 << 16] };
-        for share in shares {
-            let mut bytes = share.to_be_bytes();
-            bytes.iter_mut().for_each(|byte| *byte = !*byte);
+        for secret in secrets {
+            let mut bytes: Vec<u8> = secret.as_ref().iter().map(|byte| !byte).collect();
             sought.add(&bytes);
             bytes.reverse();
             sought.add(&bytes);
@@ -61,33 +58,41 @@ impl SoughtShares {
         }
     }
 
-    /// Searches all memory that this process can write.
+    /// Searches all memory that a process can write: `self`, or one with this identifier.
     ///
     /// # Errors
     /// If the memory cannot be read.
-    pub(super) fn search(&self) -> io::Result<MemoryScan> {
-        let memory = File::open("/proc/self/mem")?;
+    pub(super) fn search(&self, process: &str) -> io::Result<MemoryScan> {
+        let memory = File::open(format!("/proc/{process}/mem"))?;
+        Ok(self.search_file(&memory, writable_regions(process)?))
+    }
+
+    /// Searches parts of a file: from the first position of each to before the second.
+    pub(super) fn search_file(
+        &self,
+        file: &File,
+        regions: impl IntoIterator<Item = (u64, u64)>,
+    ) -> MemoryScan {
         let mut piece = vec![0; PIECE_LEN];
-        let mut found = HashSet::new();
-        let mut bytes = 0;
-        for (start, end) in writable_regions()? {
+        let mut scan = MemoryScan { sought: self.count, found: BTreeSet::new(), bytes: 0 };
+        for (start, end) in regions {
             let mut at = start;
             while at + WINDOW_LEN as u64 <= end {
                 let len = usize::try_from(end - at).map_or(PIECE_LEN, |left| left.min(PIECE_LEN));
                 // A region may have gone since the list was read.
-                if memory.read_exact_at(&mut piece[..len], at).is_err() {
+                if file.read_exact_at(&mut piece[..len], at).is_err() {
                     break;
                 }
-                self.search_piece(&piece[..len], &mut found);
+                self.search_piece(&piece[..len], &mut scan.found);
                 let step = if len == PIECE_LEN { len - WINDOW_LEN + 1 } else { len };
-                bytes += step as u64;
+                scan.bytes += step as u64;
                 at += step as u64;
             }
         }
-        Ok(MemoryScan { sought: self.count, found: found.len(), bytes })
+        scan
     }
 
-    fn search_piece(&self, piece: &[u8], found: &mut HashSet<usize>) {
+    fn search_piece(&self, piece: &[u8], found: &mut BTreeSet<usize>) {
         for window in piece.windows(WINDOW_LEN) {
             let begins = u16::from_le_bytes([!window[0], !window[1]]);
             if self.beginnings[usize::from(begins)] {
@@ -111,14 +116,14 @@ fn inverted_window(window: &[u8], mask: u8) -> u128 {
     u128::from_le_bytes(bytes)
 }
 
-/// The first addresses of the parts of memory that this process can write, and those after the
-/// last.
-fn writable_regions() -> io::Result<Vec<(u64, u64)>> {
+/// The first addresses of the parts of memory that a process can write, and those after the last.
+fn writable_regions(process: &str) -> io::Result<Vec<(u64, u64)>> {
     let region = |line: &str| {
         let (range, rest) = line.split_once(' ')?;
         let (start, end) = range.split_once('-')?;
         let parse = |address| u64::from_str_radix(address, 16).ok();
         rest.starts_with("rw").then_some((parse(start)?, parse(end)?))
     };
-    Ok(fs::read_to_string("/proc/self/maps")?.lines().filter_map(region).collect())
+    let maps = fs::read_to_string(format!("/proc/{process}/maps"))?;
+    Ok(maps.lines().filter_map(region).collect())
 }

@@ -68,9 +68,9 @@ impl Report<'_> {
             "shares of an old and a new server have made a signature"
         } else if self.theft.in_one_group.signed < self.theft.in_one_group.pairs {
             "shares of two servers of a group have not made a signature"
-        } else if self.before_refresh.found < self.before_refresh.sought {
+        } else if self.before_refresh.found.len() < self.before_refresh.sought {
             "the search of memory does not find shares that are there"
-        } else if self.after_refresh.found > 0 {
+        } else if !self.after_refresh.found.is_empty() {
             "an old server has not wiped its shares"
         } else {
             return Ok(());
@@ -113,8 +113,8 @@ impl Report<'_> {
         let [before, after] = [&self.before_refresh, &self.after_refresh];
         let rows = [
             ("headers of epochs that the public key verifies", self.epochs.to_string()),
-            ("old shares in memory before the refresh", of(before.found, before.sought)),
-            ("old shares in memory after it", of(after.found, after.sought)),
+            ("old shares in memory before the refresh", of(before.found.len(), before.sought)),
+            ("old shares in memory after it", of(after.found.len(), after.sought)),
             ("pairs of an old and a new server that can sign", of_pairs(across_groups)),
             ("pairs of servers of one group that can sign", of_pairs(in_one_group)),
         ];
@@ -159,8 +159,8 @@ impl Report<'_> {
             signed_epochs: self.epochs,
             old_shares: SharesDocument {
                 count: self.before_refresh.sought,
-                in_memory_before_refresh: self.before_refresh.found,
-                in_memory_after_refresh: self.after_refresh.found,
+                in_memory_before_refresh: self.before_refresh.found.len(),
+                in_memory_after_refresh: self.after_refresh.found.len(),
                 bytes_searched: self.after_refresh.bytes,
             },
             across_groups: AttemptsDocument::of(&self.theft.across_groups),
