@@ -199,8 +199,9 @@ impl Consensus {
         self.monitor.clone()
     }
 
-    /// Ends the log, and returns the inbox, with which it can start again; `None` if the thread has
-    /// panicked. Waits for a write to the disk that is under way.
+    /// Ends the log, and returns the inbox, with which it can start again: it says first which
+    /// links there are. `None` if the thread has panicked. Waits for a write to the disk that is
+    /// under way.
     pub fn stop(mut self) -> Option<Inbox> {
         self.end()
     }

@@ -6,7 +6,7 @@
 
 mod connection;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,17 +78,29 @@ pub struct Message {
 
 /// The messages of one topic.
 #[derive(Debug)]
-pub struct Inbox(UnboundedReceiver<Inbound>);
+pub struct Inbox {
+    /// What is said again, before what comes.
+    again: VecDeque<Inbound>,
+    received: UnboundedReceiver<Inbound>,
+}
 
 impl Inbox {
     /// The next one; `None` after the links were stopped. Nothing is lost if the future is dropped.
     pub async fn next(&mut self) -> Option<Inbound> {
-        self.0.recv().await
+        match self.again.pop_front() {
+            Some(inbound) => Some(inbound),
+            None => self.received.recv().await,
+        }
     }
 
     /// The next one if it is there.
     pub(super) fn try_next(&mut self) -> Option<Inbound> {
-        self.0.try_recv().ok()
+        self.again.pop_front().or_else(|| self.received.try_recv().ok())
+    }
+
+    /// Says first that there are links with these servers, to who reads next.
+    pub(super) fn say_up(&mut self, servers: impl Iterator<Item = PublicKey>) {
+        self.again.extend(servers.map(Inbound::Up));
     }
 }
 
@@ -202,7 +214,10 @@ impl Links {
         let (start, sent) = (Instant::now(), Default::default());
         let shared = Arc::new(Shared { own, start, inboxes, sent, peers });
         let accepting = tokio::spawn(accept(Arc::clone(&shared), listening)).abort_handle();
-        (Self { shared, accepting }, channels.map(|(_, receiver)| Inbox(receiver)))
+        (
+            Self { shared, accepting },
+            channels.map(|(_, received)| Inbox { again: VecDeque::new(), received }),
+        )
     }
 
     /// Keeps links with these servers and no others. Existing links go on.

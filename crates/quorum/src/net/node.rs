@@ -58,11 +58,20 @@ pub enum NodeError {
 
 /// Where a log is to start.
 #[derive(Debug)]
-pub struct LogStart {
+pub struct LogStart<L> {
     /// The last height that was applied.
     pub applied: Height,
-    /// The messages of other servers for the log.
-    pub inbox: Inbox,
+    /// What has the messages of other servers for the log.
+    pub before: LogBefore<L>,
+}
+
+/// What has the messages of other servers before a log starts.
+#[derive(Debug)]
+pub enum LogBefore<L> {
+    /// Their inbox.
+    Inbox(Inbox),
+    /// The log that has run at another height, and is to end.
+    Log(L),
 }
 
 /// The links of a node, with their inboxes.
@@ -94,8 +103,8 @@ pub struct Handle {
 }
 
 impl Node {
-    /// Starts a node with what its store has. It calls `start_log` once it follows a log. Must be
-    /// called in a runtime.
+    /// Starts a node with what its store has. It calls `start_log` when it follows a log, and again
+    /// when others have invited it to follow from another height. Must be called in a runtime.
     ///
     /// # Errors
     /// When the store's content is not that of this server, or cannot be read.
@@ -103,7 +112,7 @@ impl Node {
         settings: Settings,
         store: Store,
         network: Network,
-        start_log: impl FnOnce(LogStart) -> Result<L, LogFailed> + Send + 'static,
+        start_log: impl FnMut(LogStart<L>) -> Result<L, LogFailed> + Send + 'static,
     ) -> Result<Self, NodeError> {
         let (commands, received) = mpsc::channel(MAX_COMMANDS);
         let (shared, start) = (Arc::default(), Instant::now());

@@ -235,6 +235,14 @@ impl Header {
     fn follows(&self, epoch: &Self) -> bool {
         epoch.epoch.checked_add(1) == Some(self.epoch) && self.previous == epoch.digest()
     }
+
+    /// Whether this header of an epoch may come after another in a chain; the first one after none.
+    pub(crate) fn is_next(&self, last: Option<&Self>) -> bool {
+        match last {
+            Some(last) => self.follows(last),
+            None => self.epoch == 1 && self.previous == Digest([0; 32]),
+        }
+    }
 }
 
 /// A chain of headers is broken.
@@ -272,11 +280,7 @@ pub fn verify_chain<'a>(
         if header.kind != HeaderKind::Epoch {
             return Err(ChainError::Kind(i));
         }
-        let is_next = match &last {
-            Some(last) => header.follows(last),
-            None => header.epoch == 1 && header.previous == Digest([0; 32]),
-        };
-        if !is_next {
+        if !header.is_next(last.as_ref()) {
             return Err(ChainError::Order(i));
         }
         if !verify(bytes, signature) {

@@ -25,8 +25,11 @@ use sharing::{Generator, RandomError};
 
 pub use change::{Change, EncodedShares, Saved};
 pub use output::{
-    EpochStatus, Event, Job, JobResult, Output, RequestId, RunStatus, SignRefusal, Status, Timeouts,
+    Behind, EpochStatus, Event, Job, JobResult, Output, RequestId, RunStatus, SignRefusal, Status,
+    Timeouts,
 };
+pub(crate) use start::chain_to_bytes;
+use start::has_same_headers;
 pub use start::{SignedHeader, Start, StartError};
 
 use crate::protocol::agreed::{Committed, Height, LogLife};
@@ -36,9 +39,10 @@ use crate::protocol::link::{Lane, Topic};
 use crate::protocol::policy::{MessageDigest, Rule};
 use crate::protocol::refresh::{Delays, Entry, Run};
 use crate::protocol::voting::VotingSecret;
-use crate::protocol::wire::{Digest, Malformed};
+use crate::protocol::wire::Malformed;
 use epoch::Epoch;
-use machines::Ended;
+use inviting::Newer;
+use machines::{Ended, dealer_items};
 use output::{Outcome, Task};
 use signing::{OwnRequest, Postponed};
 
@@ -97,8 +101,8 @@ pub struct Server {
     life: Option<LogLife>,
     /// The voting key that was saved for this epoch, until then.
     saved_voting: Option<(Option<LogLife>, VotingSecret)>,
-    /// While it waits: what others invite it to, by sender.
-    invites: BTreeMap<[u8; 32], Digest>,
+    /// An epoch that has begun and that it has not entered.
+    newer: Option<Newer>,
     requests: BTreeMap<u64, OwnRequest>,
     /// Requests that wait for the servers of the epoch that has just begun.
     postponed: Vec<Postponed>,
@@ -140,7 +144,7 @@ impl Server {
             ended: None,
             life: None,
             saved_voting: None,
-            invites: BTreeMap::new(),
+            newer: None,
             requests: BTreeMap::new(),
             postponed: Vec::new(),
             next_request: 0,
@@ -151,9 +155,13 @@ impl Server {
             changes: Vec::new(),
             outputs: VecDeque::new(),
         };
+        let newer = saved.newer.take().filter(|chain| {
+            let own = saved.start.as_ref().map_or(&[][..], |start| &start.chain);
+            own.len() <= chain.len() && !has_same_headers(own, chain)
+        });
         if let Some(start) = saved.start.take() {
-            let shares = saved.shares.remove(&start.header().epoch);
-            let voting = saved.voting.remove(&start.header().epoch);
+            let shares = saved.shares.remove(&start.header().epoch).filter(|_| newer.is_none());
+            let voting = saved.voting.remove(&start.header().epoch).filter(|_| newer.is_none());
             server.saved_voting = voting.map(|(life, it)| (life, VotingSecret::from_bytes(it)));
             server.begin_epoch(start, true, now)?;
             if let Some(shares) = shares {
@@ -161,13 +169,17 @@ impl Server {
             }
             server.restore_run(&saved, now)?;
         }
+        if let Some(chain) = newer {
+            server.set_newer(now, chain);
+        }
         let ended: BTreeSet<u64> =
             saved.shares.into_keys().chain(saved.voting.into_keys()).collect();
         for epoch in ended {
             server.changes.push(Change::End { epoch });
         }
         let run = server.epoch.as_ref().and_then(|epoch| epoch.board.run()).map(Run::id);
-        for id in saved.items.into_keys().filter(|id| Some(*id) != run) {
+        let kept = [run, run.map(dealer_items)];
+        for id in saved.items.into_keys().filter(|id| !kept.contains(&Some(*id))) {
             server.changes.push(Change::EraseRun { run: id });
         }
         if server.epoch.is_some() {
@@ -199,7 +211,7 @@ impl Server {
         let postponed = self.postponed.iter().map(|it| it.at);
         let requests = requests.chain(postponed);
         let wish = self.wish.as_ref().map(|_| self.wish_at);
-        let refresh = self.refresh_deadlines();
+        let refresh = self.refresh_deadlines().chain(self.newer_deadline());
         let headers = self.header_deadlines();
         requests.chain(wish).chain(refresh).chain(headers).chain(self.voting_deadline()).min()
     }
@@ -237,6 +249,7 @@ impl Server {
         let height = committed.height;
         if height > self.height {
             self.height = height;
+            self.log_goes_on(now);
             self.apply_all(now, height, &committed.entries, generator)?;
         }
         self.say_applied(height);
@@ -274,7 +287,7 @@ impl Server {
     /// When this server is not a member, or another refresh is under way.
     pub fn start_refresh(&mut self, group: Group, now: Duration) -> Result<(), RefreshRefusal> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
-        let epoch = epoch.ok_or(RefreshRefusal::NoMember)?;
+        let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;
         match (epoch.board.run(), &self.wish) {
             (Some(run), _) if *run.group() == group => Ok(()),
             (None, Some(Wish::Approve(wanted))) if *wanted == group => Ok(()),
@@ -292,7 +305,7 @@ impl Server {
     /// When this server is not a member, or there is none.
     pub fn cancel_refresh(&mut self, now: Duration) -> Result<(), RefreshRefusal> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
-        let epoch = epoch.ok_or(RefreshRefusal::NoMember)?;
+        let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;
         if epoch.board.run().is_none() && !epoch.board.has_approvals() && self.wish.is_none() {
             return Err(RefreshRefusal::None);
         }
@@ -308,10 +321,12 @@ impl Server {
     /// How the server is placed and how far it is.
     pub fn status(&self) -> Status {
         let epoch = self.epoch.as_ref().map(|epoch| epoch.status());
-        Status { height: self.height, epoch, requests: self.requests.len() }
+        let behind = self.behind();
+        Status { height: self.height, epoch, behind, requests: self.requests.len() }
     }
 
     fn step(&mut self, now: Duration, generator: &mut Generator) -> Result<(), RandomError> {
+        self.step_newer(now);
         self.step_requests(now);
         self.step_headers(now);
         self.step_wish(now);

@@ -11,7 +11,7 @@ use quorum::Digest;
 use quorum::api::ApiSocket;
 use quorum::consensus::{self, Consensus};
 use quorum::log::LogFailed;
-use quorum::node::{self, Config, KEYS, LogStart, MasterKeySource, Node, Opened};
+use quorum::node::{self, Config, KEYS, LogBefore, LogStart, MasterKeySource, Node, Opened};
 use service::config::{Keys, Problems};
 use service::memory;
 use service::signals::{self, StopSignals};
@@ -104,11 +104,17 @@ async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
     let identity = settings.identity.public();
     let log_settings = (Digest(settings.public.digest()), Arc::clone(&network.links));
     let log_path = config.config_dir.join(&config.store).join(LOG_FILE);
-    let start_log = move |start: LogStart| {
-        let (log, links) = log_settings;
-        let LogStart { applied, inbox } = start;
-        let settings =
-            consensus::Settings { identity, log, links, inbox, store: log_path, applied };
+    let start_log = move |start: LogStart<Consensus>| {
+        let (log, links) = log_settings.clone();
+        let LogStart { applied, before } = start;
+        let inbox = match before {
+            LogBefore::Inbox(inbox) => Some(inbox),
+            LogBefore::Log(log) => log.stop(),
+        };
+        let inbox =
+            inbox.ok_or_else(|| LogFailed(Arc::new(consensus::ConsensusError::Panicked)))?;
+        let store = log_path.clone();
+        let settings = consensus::Settings { identity, log, links, inbox, store, applied };
         Consensus::start(settings).map_err(|error| LogFailed(Arc::new(error)))
     };
     let mut node = Node::start(settings, store, network, start_log).map_err(|it| failed(&it))?;

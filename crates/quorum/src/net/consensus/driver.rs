@@ -93,14 +93,17 @@ impl Driver {
         loop {
             match self.turn() {
                 Ok(true) => self.wait(),
-                Ok(false) => return self.inbox,
+                Ok(false) => break,
                 Err(error) => {
                     error!(%error, "the agreement log has failed");
                     self.shared.fail(error);
-                    return self.inbox;
+                    break;
                 }
             }
         }
+        // The next log must know them. What waits here was for this one.
+        self.inbox.say_up(self.up.iter().filter_map(Address::key));
+        self.inbox
     }
 
     fn now(&self) -> Duration {

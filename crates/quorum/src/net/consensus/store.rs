@@ -103,8 +103,9 @@ pub(super) struct LogStore {
 }
 
 impl LogStore {
-    /// Opens the log of a service that has applied this height. A log that ends before begins anew
-    /// after it, with another life: for what this server has voted after its end is not known.
+    /// Opens the log of a service that has applied this height. A log that ends before, or begins
+    /// later, begins anew after it, with another life: for what this server has voted after its end
+    /// is not known.
     ///
     /// # Errors
     /// When other users can change the file, another process has it open, or it is damaged.
@@ -159,21 +160,20 @@ impl LogStore {
             state.map(|(base, life, first, last): (i64, [u8; 32], Option<i64>, Option<i64>)| {
                 let height = |number: i64| Height(number.unsigned_abs());
                 let pruned = height(first.unwrap_or(base + 1) - 1);
-                (height(last.unwrap_or(base)), pruned, LogLife(life))
+                (height(base), (height(last.unwrap_or(base)), pruned, LogLife(life)))
             });
-        (self.last, self.pruned, self.life) = match known {
-            Some(known) if known.0 >= applied => known,
-            _ => {
-                let life = Generator::seeded()?.array()?;
-                self.write(|change| {
-                    change.execute_batch(
-                        "DELETE FROM log; DELETE FROM committed; DELETE FROM record;",
-                    )?;
-                    let new = "INSERT INTO log (id, base, life) VALUES (1, ?1, ?2)";
-                    change.execute(new, params![signed(applied), life]).map(drop)
-                })?;
-                (applied, applied, LogLife(life))
-            }
+        let known = known.filter(|(base, (last, ..))| (*base..=*last).contains(&applied));
+        (self.last, self.pruned, self.life) = if let Some((_, known)) = known {
+            known
+        } else {
+            let life = Generator::seeded()?.array()?;
+            self.write(|change| {
+                change
+                    .execute_batch("DELETE FROM log; DELETE FROM committed; DELETE FROM record;")?;
+                let new = "INSERT INTO log (id, base, life) VALUES (1, ?1, ?2)";
+                change.execute(new, params![signed(applied), life]).map(drop)
+            })?;
+            (applied, applied, LogLife(life))
         };
         Ok(())
     }

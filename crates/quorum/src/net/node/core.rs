@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::local::{Command, Registering, Requested};
 use super::status::Shared;
-use super::{LogStart, Network, NodeError, lock};
+use super::{LogBefore, LogStart, Network, NodeError, lock};
 use crate::log::{AgreementLog, Committed, Height, LogFailed, SubmitError};
 use crate::net::links::{Inbound, Inbox, Links, Peer, Topic};
 use crate::net::store::Store;
@@ -37,9 +37,10 @@ pub(super) struct Core<L, F> {
     configured_peers: Vec<Peer>,
     signing: Inbox,
     refresh: Inbox,
-    /// The log, or what starts it.
     log: Option<L>,
-    start_log: Option<(F, Inbox)>,
+    start_log: F,
+    /// Of the log, until it starts.
+    for_log: Option<Inbox>,
     jobs: Jobs,
     done: mpsc::UnboundedReceiver<Result<JobResult, RandomError>>,
     requests: HashMap<RequestId, Requested>,
@@ -83,7 +84,7 @@ impl Jobs {
 impl<L, F> Core<L, F>
 where
     L: AgreementLog + Send,
-    F: FnOnce(LogStart) -> Result<L, LogFailed>,
+    F: FnMut(LogStart<L>) -> Result<L, LogFailed>,
 {
     pub(super) fn new(
         settings: Settings,
@@ -110,7 +111,8 @@ where
             signing,
             refresh,
             log: None,
-            start_log: Some((start_log, for_log)),
+            start_log,
+            for_log: Some(for_log),
             jobs,
             done,
             requests: HashMap::new(),
@@ -248,7 +250,7 @@ where
             Output::Save(changes) => {
                 self.store.save(&changes, &mut self.generator, SystemTime::now())?;
                 for change in &changes {
-                    if let Change::Start(start) = change {
+                    if let Change::Start(start) | Change::Again(start) = change {
                         self.prune(start);
                         self.publish_start();
                     }
@@ -258,8 +260,10 @@ where
             Output::Reply { id, result } => self.reply(id, result)?,
             Output::Peers(members) => self.connect(&members),
             Output::Log { applied } => {
-                if let Some((start, inbox)) = self.start_log.take() {
-                    let log = start(LogStart { applied, inbox })?;
+                let before = self.log.take().map(LogBefore::Log);
+                let inbox = self.for_log.take().map(LogBefore::Inbox);
+                if let Some(before) = before.or(inbox) {
+                    let log = (self.start_log)(LogStart { applied, before })?;
                     self.server.handle_log_opened(log.life());
                     self.log = Some(log);
                 }
@@ -278,7 +282,7 @@ where
     }
 
     /// When an epoch begins, the log may forget what came before the one before it. A server that
-    /// is further behind must begin again with an empty store.
+    /// is further behind is invited to begin again.
     fn prune(&mut self, start: &Start) {
         let (epoch, height) = (start.header().epoch, start.height);
         let before = *self.begun.get_or_insert((epoch, height));
@@ -360,6 +364,9 @@ where
             }
             Event::HasShares { epoch } => info!(epoch, "this server has its shares"),
             Event::HeaderSigned { epoch } => info!(epoch, "the group has signed its header"),
+            Event::EpochEnded { epoch, newest } => {
+                info!(epoch, newest, "the epoch has ended: signed headers go on after it");
+            }
             Event::Wiped { epoch } => info!(epoch, "the shares were wiped"),
             Event::WrongAnswer { server, .. } => {
                 warn!(%server, "a server signs wrongly, which the evidence in the store proves");

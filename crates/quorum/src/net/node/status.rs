@@ -162,7 +162,8 @@ impl Handle {
         let connected = connected.count();
         let waiting = shared.waiting(Instant::now());
         let faulty = epoch.map_or(0, |epoch| epoch.faulty);
-        let problem = problem(epoch, connected, waiting);
+        let behind = shared.server.as_ref().and_then(|server| server.behind);
+        let problem = problem(epoch, behind, connected, waiting);
         let health = Health {
             ok: problem.is_empty(),
             problem,
@@ -195,13 +196,22 @@ impl Handle {
 /// to do.
 fn problem(
     epoch: Option<&server::EpochStatus>,
+    behind: Option<server::Behind>,
     connected: usize,
     waiting: Option<Duration>,
 ) -> String {
+    if let Some(server::Behind { epoch: newest, invites, needed, .. }) =
+        behind.filter(|behind| behind.is_member)
+    {
+        return format!(
+            "epoch {newest} has begun without it: {invites} of its servers have invited it, and \
+             {needed} must: connect it with more of them"
+        );
+    }
     let Some(epoch) = epoch else {
         return "it waits to be invited by a group: approve a refresh to it at f+1 servers".into();
     };
-    if epoch.index.is_none() {
+    if epoch.index.is_none() || behind.is_some() {
         return "it is not in the group that has the key: nothing here is needed any more".into();
     }
     if !epoch.has_shares {
@@ -226,7 +236,8 @@ mod tests {
     #[test]
     fn an_own_entry_that_waits_is_noticed_while_others_are_committed() {
         let (begin, second) = (Instant::now(), Duration::from_secs);
-        let status = || server::Status { height: Height(0), epoch: None, requests: 0 };
+        let status =
+            || server::Status { height: Height(0), epoch: None, behind: None, requests: 0 };
         let mut shared = Shared::default();
         for height in 1..=20 {
             let oldest = Some(second(height));

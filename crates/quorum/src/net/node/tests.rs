@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command as Process;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,11 +20,13 @@ use super::*;
 use crate::log::memory::MemoryLog;
 use crate::net::api::{ApiSocket, Client, ClientError, Encoding, RefreshStep, SocketAccess};
 use crate::net::ceremony_files;
+use crate::net::consensus::{self, Consensus, Monitor};
 use crate::net::nodes::parse_nodes;
 use crate::protocol::ceremony::share_file::ShareFile;
 use crate::protocol::fixture::small_key;
 use crate::protocol::group::verify_chain;
 use crate::protocol::server::Start;
+use crate::protocol::wire::Digest;
 
 const MESSAGE: &[u8] = b"addresses: 192.0.2.1\n";
 
@@ -109,8 +111,14 @@ impl World {
 
     async fn start(&self, number: usize) -> Running {
         let config = self.config(number);
-        let Opened { settings, store, network } = loop {
-            match open(&config).await {
+        let (log, key): (_, PublicKey) = (self.log.clone(), identity(number).public());
+        let start_log = move |start: LogStart<_>| Ok(log.open(key, start.applied));
+        run(&config, self.open(&config).await, start_log)
+    }
+
+    async fn open(&self, config: &Config) -> Opened {
+        loop {
+            match open(config).await {
                 Ok(opened) => break opened,
                 // The task of the server before closes its listener soon.
                 Err(error) if error.to_string().contains("Address already in use") => {
@@ -118,13 +126,32 @@ impl World {
                 }
                 Err(error) => panic!("{error}"),
             }
+        }
+    }
+
+    /// Starts a server with the agreement log of real servers.
+    async fn start_in_agreement(&self, number: usize) -> (Running, Arc<Mutex<Option<Monitor>>>) {
+        let mut config = self.config(number);
+        config.delays.need = Duration::from_secs(1);
+        let opened = self.open(&config).await;
+        let (identity, links) = (identity(number).public(), Arc::clone(&opened.network.links));
+        let log = Digest(opened.settings.public.digest());
+        let store = config.config_dir.join(&config.store).join("log.sqlite");
+        let monitor = Arc::new(Mutex::new(None));
+        let shown = Arc::clone(&monitor);
+        let start_log = move |start: LogStart<Consensus>| {
+            let LogStart { applied, before } = start;
+            let inbox = match before {
+                LogBefore::Inbox(inbox) => inbox,
+                LogBefore::Log(log) => log.stop().unwrap(),
+            };
+            let (links, store) = (Arc::clone(&links), store.clone());
+            let settings = consensus::Settings { identity, log, links, inbox, store, applied };
+            let log = Consensus::start(settings).unwrap();
+            *shown.lock().unwrap() = Some(log.monitor());
+            Ok(log)
         };
-        let (log, key): (_, PublicKey) = (self.log.clone(), identity(number).public());
-        let start_log = move |start: LogStart| Ok(log.open(key, start.applied));
-        let node = Node::start(settings, store, network, start_log).unwrap();
-        let handle = Arc::new(node.handle());
-        let socket = ApiSocket::open(&config.socket, SocketAccess::Owner, handle).unwrap();
-        Running { node, socket, client: Client::new(&config.socket) }
+        (run(&config, opened, start_log), monitor)
     }
 
     async fn start_all(&self, numbers: impl IntoIterator<Item = usize>) -> Vec<Running> {
@@ -149,6 +176,18 @@ impl World {
         openssl.stdin.take().unwrap().write_all(MESSAGE).unwrap();
         openssl.wait_with_output().unwrap().stdout == b"Verified OK\n"
     }
+}
+
+fn run<L: AgreementLog + Send + 'static>(
+    config: &Config,
+    opened: Opened,
+    start_log: impl FnMut(LogStart<L>) -> Result<L, LogFailed> + Send + 'static,
+) -> Running {
+    let Opened { settings, store, network } = opened;
+    let node = Node::start(settings, store, network, start_log).unwrap();
+    let handle = Arc::new(node.handle());
+    let socket = ApiSocket::open(&config.socket, SocketAccess::Owner, handle).unwrap();
+    Running { node, socket, client: Client::new(&config.socket) }
 }
 
 /// Waits until something holds.
@@ -258,4 +297,63 @@ async fn a_share_file_of_another_server_is_refused() {
     let error = open(&config).await.err().unwrap();
     assert!(error.to_string().contains("it is for another `identity`"), "{error}");
     assert!(world.place.path().join("server-2.share").exists());
+}
+
+/// Its group has forgotten the heights that it lacks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_was_down_for_two_and_three_refreshes_has_shares_and_votes_again() {
+    let world = World::new(4);
+    let mut servers = Vec::new();
+    for number in 1..=4 {
+        servers.push(world.start_in_agreement(number).await);
+    }
+    let has_begun = async |server: &Running, epoch: u64| {
+        until(&format!("epoch {epoch}"), async || {
+            let status = server.node.handle().status("a".into());
+            let header_signed = status.header_signed;
+            status.health.ok && status.health.epoch == Some(epoch) && header_signed
+        })
+        .await;
+    };
+    let refresh = async |servers: &[&Running], epoch: u64| {
+        for server in &servers[..2] {
+            server.client.start_refresh(world.nodes(1..=4)).await.unwrap();
+        }
+        for server in servers {
+            has_begun(server, epoch).await;
+        }
+    };
+    let mut epoch = 1;
+    for missed in [2, 3] {
+        for (server, _) in &servers {
+            has_begun(server, epoch).await;
+        }
+        let (Running { node, socket, .. }, _) = servers.pop().unwrap();
+        drop(socket);
+        node.stop().await.unwrap();
+        let others: Vec<&Running> = servers.iter().map(|(server, _)| server).collect();
+        for _ in 0..missed {
+            epoch += 1;
+            refresh(&others, epoch).await;
+        }
+        let (again, monitor) = world.start_in_agreement(4).await;
+        has_begun(&again, epoch).await;
+        until("it votes", async || {
+            monitor.lock().unwrap().as_ref().is_some_and(|monitor| monitor.status().votes)
+        })
+        .await;
+        servers.push((again, monitor));
+    }
+    // The log does not go on without its vote.
+    let (Running { node, socket, .. }, _) = servers.remove(0);
+    drop(socket);
+    node.stop().await.unwrap();
+    let others: Vec<&Running> = servers.iter().map(|(server, _)| server).collect();
+    refresh(&others, epoch + 1).await;
+    let message = Bytes::from_static(MESSAGE);
+    for server in &others[1..] {
+        server.client.register(message.clone()).await.unwrap();
+    }
+    let signature = others[2].client.sign(message, Encoding::Pkcs1).await.unwrap();
+    assert!(world.openssl_accepts(&signature));
 }

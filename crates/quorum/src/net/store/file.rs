@@ -28,7 +28,8 @@ const TABLES: &str = "\
     CREATE TABLE state (\
         one INTEGER PRIMARY KEY NOT NULL CHECK (one = 1), \
         start BLOB, \
-        height INTEGER NOT NULL CHECK (height >= 0)\
+        height INTEGER NOT NULL CHECK (height >= 0), \
+        newer BLOB\
     ) STRICT; \
     INSERT INTO state (one, start, height) VALUES (1, NULL, 0); \
     CREATE TABLE entry (\

@@ -14,7 +14,7 @@ use super::{Store, file};
 use crate::log::{Height, LogLife};
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::refresh::{Item, Round};
-use crate::protocol::server::{Change, EncodedShares, Saved, Start};
+use crate::protocol::server::{Change, EncodedShares, Saved, Start, chain_to_bytes};
 use crate::protocol::wire::Digest;
 
 /// A voting key that was kept.
@@ -40,6 +40,16 @@ impl Store {
         for change in changes {
             match change {
                 Change::Start(start) => save_start(&transaction, start)?,
+                Change::Again(start) => {
+                    let bytes = (start.to_bytes(), file::signed(start.height.0)?);
+                    let update = "UPDATE state SET start = ?1, height = ?2, newer = NULL";
+                    transaction.execute(update, bytes)?;
+                    transaction.execute("DELETE FROM entry", [])?;
+                }
+                Change::Newer(chain) => {
+                    let bytes = [chain_to_bytes(chain)];
+                    transaction.execute("UPDATE state SET newer = ?1", bytes)?;
+                }
                 Change::Shares { epoch, shares } => {
                     let of = KeyOf::Epoch(*epoch);
                     if is_live(&transaction, of)? {
@@ -112,12 +122,15 @@ impl Store {
     /// # Errors
     /// When the files cannot be read, or do not decrypt: they are damaged, or of another server.
     pub fn saved(&self) -> Result<Saved, StoreError> {
-        let state = "SELECT start, height FROM state";
-        let (start, height): (Option<Vec<u8>>, i64) =
-            self.connection.query_row(state, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let state = "SELECT start, height, newer FROM state";
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        let (start, height, newer): (Option<Vec<u8>>, i64, Option<Vec<u8>>) =
+            self.connection.query_row(state, [], row)?;
         let start = start.map(|bytes| Start::parse(&bytes)).transpose();
         let start = start.map_err(|error| damaged(format!("the start: {error}")))?;
-        let mut saved = Saved { start, height: height_of(height)?, ..Saved::default() };
+        let newer = newer.map(|bytes| Start::parse_chain(&bytes)).transpose();
+        let newer = newer.map_err(|error| damaged(format!("the newest chain: {error}")))?;
+        let mut saved = Saved { start, newer, height: height_of(height)?, ..Saved::default() };
         let mut statement =
             self.connection.prepare("SELECT height, content FROM entry ORDER BY place")?;
         let mut rows = statement.query([])?;

@@ -175,7 +175,8 @@ impl Engine {
     }
 
     /// Begins the height after the one that was committed last, with its set of servers and this
-    /// server's voting key.
+    /// server's voting key. Without a key, it signs nothing more at the height that is being
+    /// decided: the key is wiped.
     ///
     /// # Errors
     /// When the engine stops.
@@ -185,7 +186,14 @@ impl Engine {
         key: Option<Arc<VotingSecret>>,
         now: Duration,
     ) -> Done {
-        if self.phase == Phase::Committed { self.begin((set, key), &[], now) } else { Ok(()) }
+        if self.phase == Phase::Committed {
+            return self.begin((set, key), &[], now);
+        }
+        if key.is_none() {
+            self.signer.set_key(None);
+            self.state.params.enabled = false;
+        }
+        Ok(())
     }
 
     fn begin(

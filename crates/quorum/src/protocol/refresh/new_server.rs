@@ -198,6 +198,12 @@ impl NewServer {
         self.shares.is_some()
     }
 
+    /// The shares that it has computed, if these are their witnesses.
+    pub fn computed(&self, witnesses: Digest) -> Option<Arc<Shares>> {
+        let own = self.witnesses.done().filter(|own| own.digest() == witnesses);
+        own.and(self.shares.clone())
+    }
+
     /// Handles a message from a server of the old or new group.
     pub fn handle_message(
         &mut self,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use zeroize::Zeroizing;
 
-use super::start::Start;
+use super::start::{SignedHeader, Start};
 use crate::protocol::agreed::{Height, LogLife};
 use crate::protocol::combination::Label;
 use crate::protocol::refresh::Item;
@@ -19,6 +19,11 @@ pub enum Change {
     /// Its start, in place of the one before. Heights up to the start's are applied, and their
     /// entries are forgotten.
     Start(Start),
+    /// It begins again from the start that f+1 servers have sent: the start, the height and the
+    /// entries of before are forgotten.
+    Again(Start),
+    /// A chain of epochs, all signed, that goes on after the epoch of its start: that has ended.
+    Newer(Vec<SignedHeader>),
     /// It has the shares of an epoch, to be encrypted at rest.
     Shares {
         /// The epoch's number.
@@ -69,6 +74,8 @@ pub enum Change {
 pub struct Saved {
     /// The start. A server without one waits to be invited.
     pub start: Option<Start>,
+    /// The newest chain of epochs that it has seen, if that goes on after its start.
+    pub newer: Option<Vec<SignedHeader>>,
     /// The last height that was applied.
     pub height: Height,
     /// The entries kept, in their order, with their heights.
@@ -90,6 +97,12 @@ impl Saved {
                 self.entries.retain(|(height, _)| *height > start.height);
                 self.start = Some(start);
             }
+            Change::Again(start) => {
+                (self.height, self.newer) = (start.height, None);
+                self.entries.clear();
+                self.start = Some(start);
+            }
+            Change::Newer(chain) => self.newer = Some(chain),
             Change::Shares { epoch, shares } => {
                 self.shares.insert(epoch, shares);
             }

@@ -229,7 +229,7 @@ impl Server {
     /// Has the headers signed that this server's group has to sign.
     pub(super) fn step_headers(&mut self, now: Duration) {
         let Some(epoch) = &mut self.epoch else { return };
-        if epoch.index.is_none() {
+        if epoch.index.is_none() || self.newer.is_some() {
             return;
         }
         let again = now + self.settings.timeouts.sign + self.settings.timeouts.again;
@@ -251,7 +251,8 @@ impl Server {
     }
 
     pub(super) fn header_deadlines(&self) -> impl Iterator<Item = Duration> {
-        let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
+        let is_due = |epoch: &&Epoch| epoch.index.is_some() && self.newer.is_none();
+        let epoch = self.epoch.as_deref().filter(is_due);
         let header = epoch.filter(|epoch| !epoch.is_header_signed()).map(|epoch| epoch.header_at);
         let run = epoch.and_then(|epoch| epoch.run.as_ref());
         let run = run.filter(|run| run.signature.is_none()).map(|run| run.header_at);

@@ -1,117 +1,237 @@
-//! Servers of a new group, and those that missed the end of a refresh, are invited.
+//! Servers of a new group, and those that missed the end of a refresh, are invited. The chain of a
+//! start proves that an epoch has begun, whoever sends it; f+1 servers of that epoch say at which
+//! height.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use keys::PublicKey;
 
 use super::Server;
 use super::change::Change;
-use super::output::{Event, Output};
+use super::output::{Behind, Event, Output};
 use super::refreshing::INVITE;
-use super::start::{SignedHeader, Start};
-use crate::protocol::group::{Group, Member};
+use super::start::{SignedHeader, Start, has_same_headers};
+use crate::protocol::group::{Group, Header, Member};
 use crate::protocol::link::Topic;
 use crate::protocol::refresh::Run;
-use crate::protocol::wire::Malformed;
+use crate::protocol::wire::{Digest, Malformed};
+
+/// An epoch that has begun and that this server has not entered. The one that it follows, if any,
+/// has ended.
+pub(super) struct Newer {
+    /// The epochs up to that one, all signed.
+    pub(super) chain: Vec<SignedHeader>,
+    /// What servers of that epoch invite this one to, by sender.
+    invites: BTreeMap<[u8; 32], Digest>,
+    /// What f+1 of them have sent equally.
+    invited: Option<Start>,
+    /// Until when the log of the own epoch may bring this server there.
+    wait_until: Duration,
+}
+
+impl Newer {
+    /// The header of that epoch.
+    fn header(&self) -> &Header {
+        &self.chain.last().expect("a chain has an epoch").header
+    }
+}
 
 impl Server {
-    /// Sends what servers without a start need: to those of the new group of an open run, and to
-    /// those of this epoch. To all, or to one with which there is a new link.
+    /// Sends the state from which others can follow: to the servers of the new group of an open run
+    /// that of the run, to others that of this epoch. To all, or to one with which there is a new
+    /// link: it may be any server that has missed the end of an epoch.
     pub(super) fn invite(&mut self, to: Option<&PublicKey>) {
         let Some(epoch) = self.epoch.as_ref() else { return };
-        if epoch.index.is_none() || !epoch.start.is_chain_signed() {
+        let is_whole = self.newer.is_none() && epoch.start.is_chain_signed();
+        if !is_whole {
             return;
         }
-        // Those of the group before follow as well, and lack the signature of this epoch's header.
-        let mut members = epoch.header.group.members().to_vec();
-        let before = epoch.start.group_before().into_iter().flat_map(Group::members);
-        let before = before.filter(|it| epoch.header.group.index_of(&it.identity).is_none());
-        members.extend(before);
-        let mut invites: Vec<(Vec<Member>, Start)> = vec![(members, epoch.start.clone())];
-        if let (Some(run), Some(machines)) = (epoch.board.run(), &epoch.run)
-            && let Some(signature) = machines.signature.clone()
-        {
+        let encode = |start: &Start| Bytes::from([&[INVITE][..], &start.to_bytes()].concat());
+        let of_run = epoch.board.run().zip(epoch.run.as_ref()).and_then(|(run, machines)| {
+            let signature = machines.signature.clone().filter(|_| epoch.index.is_some())?;
             let refresh = Some(SignedHeader { header: run.header().clone(), signature });
             let start = Start { refresh, height: machines.opened_at, ..epoch.start.clone() };
-            let is_old = |member: &Member| epoch.header.group.index_of(&member.identity).is_some();
-            let new = run.group().members().iter().filter(|it| !is_old(it)).copied().collect();
-            invites.push((new, start));
-        }
+            Some((run.group(), encode(&start)))
+        });
+        let of_epoch = encode(&epoch.start);
         let own = self.settings.identity.public();
-        for (members, start) in invites {
-            let bytes = [&[INVITE][..], &start.to_bytes()].concat();
-            let identities = members.iter().map(|member| member.identity);
-            for identity in identities.filter(|it| *it != own && to.is_none_or(|to| to == it)) {
-                self.send(identity, Topic::Refresh, bytes.clone());
-            }
+        let peers = self.peers.iter().map(|it| it.identity).filter(|it| *it != own);
+        let invites = to.map_or_else(|| peers.collect(), |to| vec![*to]).into_iter().map(|to| {
+            let is_old = epoch.header.group.index_of(&to).is_some();
+            let of_run = of_run.as_ref().filter(|(new, _)| !is_old && new.index_of(&to).is_some());
+            (to, of_run.map_or(&of_epoch, |(_, bytes)| bytes).clone())
+        });
+        for (to, bytes) in invites.collect::<Vec<_>>() {
+            self.send(to, Topic::Refresh, bytes);
         }
     }
 
-    /// Whether this server has a start with all signatures.
-    pub(super) fn has_whole_start(&self) -> bool {
-        self.epoch.as_ref().is_some_and(|epoch| epoch.start.is_chain_signed())
-    }
-
-    /// An invite counts if everything in it verifies. f+1 equal ones say the right height, too.
+    /// A start counts for what its chain proves. f+1 equal ones say the right height, too.
     pub(super) fn handle_invite(
         &mut self,
         now: Duration,
         from: &PublicKey,
-        start: Start,
+        bytes: &[u8],
     ) -> Result<(), Malformed> {
-        if self.epoch.is_some() {
-            self.take_signatures(&start.chain);
+        let own = self.epoch.as_ref().map(|epoch| &epoch.start);
+        let known = self.newer.as_ref().map(|newer| &newer.chain[..]);
+        let known = known.or(own.map(|start| &start.chain[..])).unwrap_or_default();
+        // Most servers have the whole chain: the start is not read.
+        let has_all = self.newer.is_none() && own.is_some_and(Start::is_chain_signed);
+        let epochs = Start::epochs_in(bytes)?;
+        if epochs < known.len() || has_all && epochs == known.len() {
+            return Ok(());
+        }
+        let start = Start::receive(bytes, known, &self.settings.public)?;
+        self.learn(now, &start.chain);
+        self.count_invite(from, start)
+    }
+
+    /// Takes what a chain proves, which is at least as long as what this server knows.
+    fn learn(&mut self, now: Duration, chain: &[SignedHeader]) {
+        let is_new = match (&self.newer, &self.epoch) {
+            (Some(newer), _) => newer.chain.len() < chain.len(),
+            // It replaces a header that was never signed, too.
+            (None, Some(epoch)) => !has_same_headers(&epoch.start.chain, chain),
+            (None, None) => true,
+        };
+        if is_new {
+            self.changes.push(Change::Newer(chain.to_vec()));
+            self.set_newer(now, chain.to_vec());
+        }
+        self.take_signatures(chain);
+    }
+
+    /// An epoch has begun after the one that this server follows.
+    pub(super) fn set_newer(&mut self, now: Duration, chain: Vec<SignedHeader>) {
+        let wait_until = now + self.settings.timeouts.again;
+        self.newer = Some(Newer { chain, invites: BTreeMap::new(), invited: None, wait_until });
+        self.expire(now);
+        self.tell_peers();
+        if self.life.is_some() {
+            // The log votes no more.
+            self.say_applied(self.height);
+        }
+    }
+
+    /// The epoch that this server follows has ended, whatever its log says yet: its shares are
+    /// wiped now. What it has got in a refresh to the newest epoch stays.
+    pub(super) fn expire(&mut self, now: Duration) {
+        let (Some(newer), Some(epoch)) = (&self.newer, &mut self.epoch) else { return };
+        let (number, newest) = (epoch.header.epoch, newer.header().epoch);
+        epoch.recovery = None;
+        (epoch.voting, self.saved_voting) = (None, None);
+        let had_shares = epoch.shares.take().is_some();
+        self.changes.push(Change::End { epoch: number });
+        if let Some(run) = &mut epoch.run {
+            self.changes.extend(run.end(newest == number + 1));
+        }
+        if let Some(mut ended) = self.ended.take() {
+            self.changes.extend(ended.machines.end(false));
+        }
+        self.wish = None;
+        self.push(Output::Event(Event::EpochEnded { epoch: number, newest }));
+        if had_shares {
+            self.push(Output::Event(Event::Wiped { epoch: number }));
+        }
+        self.end_requests(now);
+    }
+
+    /// Counts a start whose chain is the newest that this server knows.
+    fn count_invite(&mut self, from: &PublicKey, start: Start) -> Result<(), Malformed> {
+        let Some(newer) = &mut self.newer else { return Ok(()) };
+        let own = self.settings.identity.public();
+        let group = &start.header().group;
+        let target = start.refresh.as_ref().map_or(group, |refresh| &refresh.header.group);
+        if group.index_of(from).is_none() || target.index_of(&own).is_none() {
             return Ok(());
         }
         let identity = start.identity();
-        let group = start.header().group.clone();
-        if group.index_of(from).is_none() {
-            return Err(Malformed("an invite of another group"));
-        }
-        let own = self.settings.identity.public();
-        let target = start.refresh.as_ref().map_or(&group, |refresh| &refresh.header.group);
-        if target.index_of(&own).is_none() {
-            return Err(Malformed("an invite to a group without this server"));
-        }
-        if self.invites.get(&from.to_bytes()) == Some(&identity) {
+        if newer.invites.get(&from.to_bytes()) == Some(&identity) {
             return Ok(());
         }
-        let verified = start.verify(&self.settings.public, false);
+        let verified = start.verify_after_chain(&self.settings.public);
         verified.map_err(|_| Malformed("an invite that the group has not signed"))?;
-        self.invites.insert(from.to_bytes(), identity);
+        newer.invites.insert(from.to_bytes(), identity);
         let is_equal =
-            |member: &&Member| self.invites.get(&member.identity.to_bytes()) == Some(&identity);
+            |member: &&Member| newer.invites.get(&member.identity.to_bytes()) == Some(&identity);
         let equal = group.members().iter().filter(is_equal).count();
         if equal >= group.combination().signer_count() {
-            self.accept(now, start);
+            newer.invited = Some(start);
         }
         Ok(())
     }
 
-    fn accept(&mut self, now: Duration, start: Start) {
-        self.invites.clear();
-        self.height = start.height;
-        let is_joining = start.refresh.is_some();
+    /// A height of the own log was applied: it may bring this server to the newest epoch.
+    pub(super) fn log_goes_on(&mut self, now: Duration) {
+        if let Some(newer) = &mut self.newer {
+            newer.wait_until = now + self.settings.timeouts.again;
+        }
+    }
+
+    /// Begins where f+1 servers have invited this one, if it has no log that goes on.
+    pub(super) fn step_newer(&mut self, now: Duration) {
+        let is_waiting = self.epoch.is_none();
+        let invited = self.newer.as_mut().filter(|newer| is_waiting || newer.wait_until <= now);
+        let Some(start) = invited.and_then(|newer| newer.invited.take()) else { return };
+        let mut run = self.epoch.as_mut().and_then(|epoch| epoch.run.take());
+        // The shares that it has computed for this epoch, if it has missed its begin only.
+        let new = run.as_ref().and_then(|run| run.new.as_ref());
+        let shares = new.and_then(|new| new.computed(start.header().witnesses));
         if self.begin_epoch(start.clone(), false, now).is_err() {
             return;
         }
-        let epoch = start.header().epoch + u64::from(is_joining);
-        self.changes.push(Change::Start(start));
+        // The voting key follows when the log is open.
+        (self.newer, self.life, self.height) = (None, None, start.height);
+        let epoch = start.header().epoch + u64::from(start.refresh.is_some());
+        self.changes.extend(run.iter_mut().flat_map(|run| run.end(false)));
+        self.changes.push(Change::Again(start));
+        if let Some(shares) = shares {
+            self.receive_shares(&shares);
+        }
         self.event(Event::Invited { epoch });
         self.open_run(self.height, now);
         self.begin_run(None);
         self.follow();
     }
 
+    pub(super) fn newer_deadline(&self) -> Option<Duration> {
+        let newer = self.newer.as_ref().filter(|newer| newer.invited.is_some());
+        newer.map(|newer| newer.wait_until)
+    }
+
+    /// How far an epoch is that this server has not entered.
+    pub(super) fn behind(&self) -> Option<Behind> {
+        let newer = self.newer.as_ref()?;
+        let group = &newer.header().group;
+        let mut counts = BTreeMap::<Digest, usize>::new();
+        newer.invites.values().for_each(|it| *counts.entry(*it).or_default() += 1);
+        Some(Behind {
+            epoch: newer.header().epoch,
+            is_member: group.index_of(&self.settings.identity.public()).is_some(),
+            invites: counts.into_values().max().unwrap_or(0),
+            needed: group.combination().signer_count(),
+        })
+    }
+
     /// Says with whom there are to be links, if that has changed: with the servers of this epoch,
-    /// of the one before, some of which may not have heard of its end, and of the open run.
+    /// of the one before, some of which may not have heard of its end, and of the open run; and
+    /// with those that can invite this one.
     pub(super) fn tell_peers(&mut self) {
-        let Some(epoch) = &self.epoch else { return };
-        let new = epoch.board.run().map(Run::group);
-        let groups = [Some(&epoch.header.group), epoch.start.group_before(), new];
+        let own = self.settings.identity.public();
+        let epoch = self.epoch.as_ref();
+        let groups = epoch.map(|epoch| {
+            let new = epoch.board.run().map(Run::group);
+            [Some(&epoch.header.group), epoch.start.group_before(), new]
+        });
+        let newest = self.newer.as_ref().map(|newer| &newer.header().group);
+        let newest = newest.filter(|group| epoch.is_none() || group.index_of(&own).is_some());
+        let groups = groups.into_iter().flatten().flatten().chain(newest);
         let mut peers: Vec<Member> = Vec::new();
-        for member in groups.into_iter().flatten().flat_map(Group::members) {
-            if member.identity != self.settings.identity.public() && !peers.contains(member) {
+        for member in groups.flat_map(Group::members) {
+            if member.identity != own && !peers.contains(member) {
                 peers.push(*member);
             }
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use keys::PublicKey;
 use sharing::{Generator, RandomError};
 
+use super::change::Change;
 use super::output::Machine;
 use crate::protocol::agreed::Height;
 use crate::protocol::refresh::{self, Board, Message, NewServer, OldServer, Side};
@@ -21,6 +22,17 @@ pub(super) struct RunMachines {
     pub(super) header_at: Duration,
     pub(super) old: Option<OldServer>,
     pub(super) new: Option<NewServer>,
+}
+
+impl Machine {
+    /// The name under which its items are kept. A recovery has none.
+    pub(super) fn items(self) -> Option<Digest> {
+        match self {
+            Self::Old(run) => Some(dealer_items(run)),
+            Self::New(run) => Some(run),
+            Self::Recovery(_) => None,
+        }
+    }
 }
 
 /// A run that has ended with a new epoch, while it is not over for this server.
@@ -73,8 +85,25 @@ impl RunMachines {
         }
     }
 
+    /// Ends the machines, but for the new server's if `stays`, and says what is to be wiped.
+    pub(super) fn end(&mut self, stays: bool) -> Vec<Change> {
+        self.old = None;
+        let mut erased = vec![Change::EraseRun { run: dealer_items(self.id) }];
+        if !stays {
+            self.new = None;
+            erased.push(Change::EraseRun { run: self.id });
+        }
+        erased
+    }
+
     pub(super) fn are_over(&self) -> bool {
         self.old.as_ref().is_none_or(OldServer::is_over)
             && self.new.as_ref().is_none_or(NewServer::is_over)
     }
+}
+
+/// The name under which the items of a run's old server are kept. They are wiped apart from those
+/// of the new one: when the old epoch ends.
+pub(super) fn dealer_items(run: Digest) -> Digest {
+    Digest::of(&[b"sunder-quorum items of a dealer", &run.0])
 }

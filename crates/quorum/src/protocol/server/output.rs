@@ -47,8 +47,8 @@ pub enum Output {
     /// Have links with these servers and no others, besides those of the configuration.
     Peers(Vec<Member>),
     /// Open the agreement log: the next height is the one after this. Then tell the server the life
-    /// of the log's file ([`Server::handle_log_opened`](super::Server::handle_log_opened)). Comes
-    /// once.
+    /// of the log's file ([`Server::handle_log_opened`](super::Server::handle_log_opened)). It ends
+    /// the log that was open before: others have invited this server to begin at another height.
     Log {
         /// The last height that was applied.
         applied: Height,
@@ -129,6 +129,13 @@ pub enum Event {
     HeaderSigned {
         /// The epoch.
         epoch: u64,
+    },
+    /// A chain of signed headers goes on after the epoch that this server follows.
+    EpochEnded {
+        /// The epoch that has ended.
+        epoch: u64,
+        /// The newest epoch of the chain.
+        newest: u64,
     },
     /// The shares of an epoch were wiped.
     Wiped {
@@ -250,8 +257,24 @@ pub struct Status {
     pub height: Height,
     /// The group that it follows; `None` while it waits to be invited.
     pub epoch: Option<EpochStatus>,
+    /// An epoch that has begun and that it has not entered.
+    pub behind: Option<Behind>,
     /// Requests for signatures of this server that are under way.
     pub requests: usize,
+}
+
+/// An epoch that has begun and that a server has not entered: the one that it follows, if any, has
+/// ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behind {
+    /// The epoch.
+    pub epoch: u64,
+    /// Whether the server is one of its group.
+    pub is_member: bool,
+    /// The servers of the group that have invited it equally.
+    pub invites: usize,
+    /// How many must have, f+1.
+    pub needed: usize,
 }
 
 /// The epoch that a server follows.

@@ -11,9 +11,9 @@ use zeroize::Zeroizing;
 
 use super::change::{Change, Saved};
 use super::epoch::{Epoch, header_delay};
-use super::machines::{Ended, RunMachines};
+use super::machines::{Ended, RunMachines, dealer_items};
 use super::output::{Event, Machine, Output, Task};
-use super::start::{SignedHeader, Start};
+use super::start::{SignedHeader, has_same_headers};
 use super::{SavedError, Server, Wish};
 use crate::protocol::agreed::Height;
 use crate::protocol::combination::ServerIndex;
@@ -25,7 +25,7 @@ use crate::protocol::refresh::{
 use crate::protocol::wire::Malformed;
 
 /// What a message of the topic begins with.
-const RUN: u8 = 1;
+pub(super) const RUN: u8 = 1;
 pub(super) const INVITE: u8 = 2;
 pub(super) const QUESTION: u8 = 3;
 
@@ -42,9 +42,10 @@ impl Server {
             }
         }
         let Some(run) = epoch.board.run() else { return Ok(()) };
-        let items = saved.items.get(&run.id());
+        let of_new = saved.items.get(&run.id()).cloned().unwrap_or_default();
+        let of_old = saved.items.get(&dealer_items(run.id())).cloned().unwrap_or_default();
         self.open_run(opened_at, now);
-        self.begin_run(items);
+        self.begin_run(Some((&of_old, &of_new)));
         Ok(())
     }
 
@@ -105,9 +106,7 @@ impl Server {
             }
             BoardChange::Cancelled => {
                 let run = self.epoch.as_mut().and_then(|epoch| epoch.run.take());
-                if let Some(run) = run {
-                    self.changes.push(Change::EraseRun { run: run.id });
-                }
+                self.changes.extend(run.into_iter().flat_map(|mut run| run.end(false)));
                 self.event(Event::RunCancelled);
                 self.tell_peers();
             }
@@ -152,14 +151,24 @@ impl Server {
         });
     }
 
+    /// Whether the open run is the one to the newest epoch, which has begun.
+    fn is_run_to_newest(&self) -> bool {
+        let own = self.epoch.as_ref().map_or(0, |epoch| epoch.start.chain.len());
+        self.newer.as_ref().is_some_and(|newer| newer.chain.len() == own + 1)
+    }
+
     /// Begins what this server has to do in the open run and has not begun: an old server may have
     /// lacked its shares.
-    pub(super) fn begin_run(&mut self, items: Option<&Items>) {
+    /// `items` are those of its old server and of its new one.
+    pub(super) fn begin_run(&mut self, items: Option<(&Items, &Items)>) {
+        if self.newer.is_some() && !self.is_run_to_newest() {
+            return;
+        }
         let (identity, delays) = (&self.settings.identity, &self.settings.delays);
         let Some(epoch) = &mut self.epoch else { return };
         let (Some(run), Some(machines)) = (epoch.board.run(), &mut epoch.run) else { return };
         let nothing = Items::new();
-        let items = items.unwrap_or(&nothing);
+        let (of_old, of_new) = items.unwrap_or((&nothing, &nothing));
         if let (None, Some(index), Some(shares)) = (&machines.old, epoch.index, &epoch.shares) {
             let begin = |items| {
                 let (identity, shares) = (identity.clone(), shares.raw.clone());
@@ -167,14 +176,14 @@ impl Server {
             };
             // What this server has saved itself is well-formed unless its disk is damaged; then it
             // deals anew.
-            machines.old = begin(items).or_else(|_| begin(&nothing)).ok();
+            machines.old = begin(of_old).or_else(|_| begin(&nothing)).ok();
         }
         if let (None, Some(index)) = (&machines.new, run.group().index_of(&identity.public())) {
             let begin = |items| {
                 let (identity, witnesses) = (identity.clone(), epoch.witnesses.clone());
                 NewServer::new(index, identity, witnesses, delays, &epoch.board, items)
             };
-            machines.new = begin(items).or_else(|_| begin(&nothing)).ok();
+            machines.new = begin(of_new).or_else(|_| begin(&nothing)).ok();
         }
     }
 
@@ -202,8 +211,8 @@ impl Server {
             self.changes.push(Change::End { epoch: before.epoch });
         }
         // A run by which this server has not got its shares is given up now.
-        if let Some(ended) = self.ended.take() {
-            self.changes.push(Change::EraseRun { run: ended.machines.id });
+        if let Some(mut ended) = self.ended.take() {
+            self.changes.extend(ended.machines.end(false));
         }
         self.enter(start, group.key.clone(), parameters, witnesses, now);
         let new = run.as_ref().and_then(|run| run.new.as_ref());
@@ -211,6 +220,9 @@ impl Server {
             self.begin_voting(secret.clone());
         }
         let epoch = self.epoch.as_mut().expect("it was just entered");
+        // This is the newest epoch that it knows, or that has ended, too.
+        let chain = &epoch.start.chain;
+        let signed = self.newer.take_if(|newer| has_same_headers(chain, &newer.chain));
         let event = Event::EpochBegun { epoch: epoch.header.epoch, index: epoch.index };
         if run.as_ref().is_some_and(|run| run.new.is_some()) {
             // The machine of the run recovers the shares if it lacks them.
@@ -219,6 +231,7 @@ impl Server {
         self.ended = run.map(|machines| Box::new(Ended { board, machines }));
         self.wish = None;
         self.event(event);
+        self.expire(now);
         self.step_refresh(now, generator)?;
         if had_shares {
             // Said when it is true: after the save.
@@ -226,6 +239,9 @@ impl Server {
         }
         self.end_requests(now);
         self.tell_peers();
+        if let Some(newer) = signed {
+            self.take_signatures(&newer.chain);
+        }
         Ok(())
     }
 
@@ -270,7 +286,7 @@ impl Server {
             refresh::Output::Send { to, message } => self.send_run(machine, to, &message),
             refresh::Output::Submit(entry) => self.submit(&entry),
             refresh::Output::Save { item, bytes } => {
-                if let Machine::Old(run) | Machine::New(run) = machine {
+                if let Some(run) = machine.items() {
                     self.changes.push(Change::Item { run, item, bytes });
                 }
             }
@@ -282,7 +298,7 @@ impl Server {
             }
             // The old shares are wiped when the epoch ends.
             refresh::Output::Erase => {
-                if let Machine::Old(run) | Machine::New(run) = machine {
+                if let Some(run) = machine.items() {
                     self.changes.push(Change::EraseRun { run });
                 }
             }
@@ -379,9 +395,7 @@ impl Server {
                 Ok(())
             }
             Some((&QUESTION, bytes)) => self.handle_question(from, bytes),
-            // Most servers need no invite: it is not parsed.
-            Some((&INVITE, _)) if self.has_whole_start() => Ok(()),
-            Some((&INVITE, bytes)) => self.handle_invite(now, from, Start::parse(bytes)?),
+            Some((&INVITE, bytes)) => self.handle_invite(now, from, bytes),
             _ => Err(Malformed("unknown kind of message")),
         }
     }

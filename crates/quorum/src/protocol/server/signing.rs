@@ -82,6 +82,9 @@ impl Server {
     ) -> Result<(), SignRefusal> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
         let epoch = epoch.ok_or(SignRefusal::NoMember)?;
+        if self.newer.is_some() {
+            return Err(SignRefusal::EpochEnded);
+        }
         let (group, timeout) = (epoch.group.clone(), self.settings.timeouts.sign);
         let request = Request::new(group, message, encoding, &epoch.health, now, timeout);
         let request = request.map_err(|_| SignRefusal::Encoding)?;
@@ -96,6 +99,7 @@ impl Server {
     /// one if this server is a member.
     pub(super) fn end_requests(&mut self, now: Duration) {
         let is_member = self.epoch.as_ref().is_some_and(|epoch| epoch.index.is_some());
+        let is_member = is_member && self.newer.is_none();
         for (_, OwnRequest { purpose, request }) in std::mem::take(&mut self.requests) {
             let Purpose::User(id) = purpose else { continue };
             if is_member {
@@ -253,7 +257,7 @@ impl Server {
         signed: MessageDigest,
         answer: Option<Vec<u8>>,
     ) {
-        let is_current = |epoch: &&Epoch| epoch.header.epoch == number;
+        let is_current = |epoch: &&Epoch| epoch.header.epoch == number && epoch.shares.is_some();
         let Some(epoch) = self.epoch.as_deref().filter(is_current) else { return };
         let is_own = epoch.index == Some(asker.index);
         let identity = epoch.group.identities.get(usize::from(asker.index.0)).copied();

@@ -100,10 +100,7 @@ impl Start {
 
     /// The chain of epochs, as [`Self::parse_chain`] reads it.
     pub fn chain_to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        out.put_u32(count(self.chain.len()));
-        self.chain.iter().for_each(|it| it.write(&mut out));
-        out
+        chain_to_bytes(&self.chain)
     }
 
     /// Parses a chain of epochs, which is not verified.
@@ -139,6 +136,10 @@ impl Start {
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let chain = read_chain(&mut reader)?;
+        Self::read_after(chain, reader)
+    }
+
+    fn read_after(chain: Vec<SignedHeader>, mut reader: Reader<'_>) -> Result<Self, Malformed> {
         let refresh = match reader.u8()? {
             0 => None,
             1 => Some(SignedHeader::read(&mut reader)?),
@@ -148,6 +149,48 @@ impl Start {
         let witnesses = reader.counted()?.to_vec();
         reader.finish()?;
         Ok(Self { chain, refresh, height, witnesses })
+    }
+
+    /// The number of epochs of an encoded start.
+    pub(super) fn epochs_in(bytes: &[u8]) -> Result<usize, Malformed> {
+        Ok(Reader::new(bytes).u32()? as usize)
+    }
+
+    /// Parses a start of another server, whose chain must go on from `known`, and checks the
+    /// signatures of the chain as they come: of what was not signed by the group, nothing more is
+    /// read. Headers of `known` that are signed are not checked again. What follows the chain is
+    /// left to [`Self::verify`].
+    pub(super) fn receive(
+        bytes: &[u8],
+        known: &[SignedHeader],
+        public: &RsaPublicKey,
+    ) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let mut chain: Vec<SignedHeader> = Vec::new();
+        for place in 0..read_epochs(&mut reader)? {
+            let (header, signature) = (reader.counted()?, reader.counted()?);
+            let known = known.get(place as usize).filter(|it| !it.signature.is_empty());
+            if let Some(known) = known.filter(|it| it.header.to_bytes() == header) {
+                chain.push(known.clone());
+                continue;
+            }
+            if !public.verify(header, signature) {
+                return Err(Malformed("a chain that the group has not signed"));
+            }
+            if known.is_some() {
+                return Err(Malformed(
+                    "another header of an epoch than the known one, both signed: more than f \
+                     servers of an epoch were faulty",
+                ));
+            }
+            let (header, signature) = (Header::parse(header)?, signature.to_vec());
+            let is_next = header.is_next(chain.last().map(|it| &it.header));
+            if header.kind != HeaderKind::Epoch || !is_next {
+                return Err(Malformed("a header that does not follow the one before"));
+            }
+            chain.push(SignedHeader { header, signature });
+        }
+        Self::read_after(chain, reader)
     }
 
     /// What all correct servers say of the same state: some signatures may not be there yet.
@@ -175,10 +218,16 @@ impl Start {
         };
         let pairs = headers.iter().zip(&self.chain);
         let pairs = pairs.map(|(bytes, it)| (&bytes[..], &it.signature[..]));
-        let header = verify_chain(pairs, verify).map_err(StartError::Chain)?;
+        verify_chain(pairs, verify).map_err(StartError::Chain)?;
+        self.verify_after_chain(public)
+    }
+
+    /// Checks the rest of a start whose chain is right.
+    pub(super) fn verify_after_chain(&self, public: &RsaPublicKey) -> Result<Verified, StartError> {
+        let header = self.header();
         if let Some(refresh) = &self.refresh {
             let bytes = refresh.header.to_bytes();
-            verify_refresh(&header, &bytes, &refresh.signature, |message, signature| {
+            verify_refresh(header, &bytes, &refresh.signature, |message, signature| {
                 public.verify(message, signature)
             })
             .map_err(StartError::Refresh)?;
@@ -194,11 +243,29 @@ impl Start {
     }
 }
 
-fn read_chain(reader: &mut Reader<'_>) -> Result<Vec<SignedHeader>, Malformed> {
-    let epochs = reader.u32()?;
-    if !(1..=MAX_EPOCHS).contains(&epochs) {
-        return Err(Malformed("too many epochs, or none"));
+/// Whether two chains have the same headers.
+pub(super) fn has_same_headers(one: &[SignedHeader], other: &[SignedHeader]) -> bool {
+    one.iter().map(|it| &it.header).eq(other.iter().map(|it| &it.header))
+}
+
+/// The encoding of a chain of epochs, as [`Start::parse_chain`] reads it.
+pub(crate) fn chain_to_bytes(chain: &[SignedHeader]) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_u32(count(chain.len()));
+    for it in chain {
+        it.write(&mut out);
     }
+    out
+}
+
+fn read_epochs(reader: &mut Reader<'_>) -> Result<u32, Malformed> {
+    let epochs = reader.u32()?;
+    let is_possible = (1..=MAX_EPOCHS).contains(&epochs);
+    if is_possible { Ok(epochs) } else { Err(Malformed("too many epochs, or none")) }
+}
+
+fn read_chain(reader: &mut Reader<'_>) -> Result<Vec<SignedHeader>, Malformed> {
+    let epochs = read_epochs(reader)?;
     let chain: Vec<_> =
         (0..epochs).map(|_| SignedHeader::read(reader)).collect::<Result<_, _>>()?;
     let are_epochs = chain.iter().all(|it| it.header.kind == HeaderKind::Epoch);

@@ -66,7 +66,8 @@ impl Server {
         generator: &mut Generator,
     ) -> Result<(), RandomError> {
         let has_none = |epoch: &Epoch| epoch.index.is_some() && epoch.voting.is_none();
-        if self.life.is_some() && self.epoch.as_deref().is_some_and(has_none) {
+        let may_vote = self.life.is_some() && self.newer.is_none();
+        if may_vote && self.epoch.as_deref().is_some_and(has_none) {
             self.vote_with(Arc::new(VotingSecret::random(generator)?), true);
         }
         let Some(epoch) = &mut self.epoch else { return Ok(()) };
