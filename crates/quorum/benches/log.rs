@@ -1,7 +1,8 @@
 //! How long an entry of the agreement log takes from being submitted to being committed at the same
 //! server: four servers on loopback, each with its log on disk, one entry at a time.
 //!
-//! `cargo bench -p sunder-quorum --bench log` prints ms.
+//! `cargo bench -p sunder-quorum --bench log` prints a table in Markdown, in ms: a row for each of
+//! three runs, and their medians. `-- 12` performs twelve. Leave the machine to it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,6 +21,9 @@ use tokio::task::JoinHandle;
 use zeroize::Zeroizing;
 
 const ENTRIES: usize = 500;
+
+/// How many runs there are, unless an argument says another number.
+const RUNS: usize = 3;
 
 struct Server {
     number: u8,
@@ -109,8 +113,9 @@ fn link(servers: &[Server]) {
     }
 }
 
-/// Entries one after the other, at each server in turn.
-async fn commit(servers: &mut [Server], name: &str) {
+/// Entries one after the other, at each server in turn. Returns the median, the 99th percentile and
+/// the longest time, in ms.
+async fn commit(servers: &mut [Server], name: &str) -> [f64; 3] {
     let mut times = Vec::new();
     for number in 0..ENTRIES {
         let index = number % servers.len();
@@ -121,13 +126,44 @@ async fn commit(servers: &mut [Server], name: &str) {
         times.push(begin.elapsed());
     }
     times.sort();
-    let [p50, p99] = [50, 99].map(|percent| ms(times[ENTRIES * percent / 100]));
-    let longest = ms(times[ENTRIES - 1]);
-    println!("{name:<42} p50 {p50:>6.1}  p99 {p99:>6.1}  longest {longest:>6.1}");
+    [ENTRIES / 2, ENTRIES * 99 / 100, ENTRIES - 1].map(|index| ms(times[index]))
 }
+
+/// What a run measures, in the order of [`run`]'s results.
+const COLUMNS: [&str; 8] = [
+    "four servers: p50",
+    "p99",
+    "three: p50",
+    "p99",
+    "first after the proposer's end",
+    "a start until its vote is counted",
+    "until an entry is committed",
+    "until 500 missed heights are applied",
+];
 
 #[tokio::main]
 async fn main() {
+    let runs = std::env::args().find_map(|it| it.parse().ok()).unwrap_or(RUNS).max(1);
+    println!("| run | {} |", COLUMNS.join(" | "));
+    println!("|{}", "---|".repeat(1 + COLUMNS.len()));
+    let row = |name: &str, values: &[f64]| {
+        let values: Vec<String> = values.iter().map(|value| format!("{value:.1}")).collect();
+        println!("| {name} | {} |", values.join(" | "));
+    };
+    let mut columns = vec![Vec::new(); COLUMNS.len()];
+    for number in 1..=runs {
+        let values = run().await;
+        row(&number.to_string(), &values);
+        columns.iter_mut().zip(values).for_each(|(column, value)| column.push(value));
+    }
+    let median = |column: &mut Vec<f64>| {
+        column.sort_by(f64::total_cmp);
+        column[column.len() / 2]
+    };
+    row("median", &columns.iter_mut().map(median).collect::<Vec<f64>>());
+}
+
+async fn run() -> [f64; 8] {
     let mut servers = Vec::new();
     let any = (Ipv4Addr::LOCALHOST, 0).into();
     for number in 0..4 {
@@ -135,14 +171,15 @@ async fn main() {
         servers.push(start(number, folder, any, Height(0)).await);
     }
     link(&servers);
-    commit(&mut servers, "four servers").await;
+    let [four_p50, four_p99, _] = commit(&mut servers, "four servers").await;
 
     // The one that proposes, so that the others go on in the next round.
     let proposer = servers[0].monitor.status().proposer.expect("it runs");
     let is_proposer = |it: &Server| secret(it.number).public().to_string() == proposer;
     let index = servers.iter().position(is_proposer).expect("one of them");
     let (number, folder, address, applied) = servers.remove(index).stop().await;
-    commit(&mut servers, "three, from the end of the proposer on").await;
+    // The first one takes the longest.
+    let [three_p50, three_p99, first] = commit(&mut servers, "three servers").await;
 
     // It takes what it has missed, with certificates.
     let last = Height(servers[0].monitor.status().committed);
@@ -150,8 +187,7 @@ async fn main() {
     servers.push(start(number, folder, address, applied).await);
     link(&servers);
     wait(&servers[3].monitor, |status| status.applied >= last.0).await;
-    let heights = last.0 - applied.0;
-    println!("{:<42} {:>10.1}", format!("start, and {heights} heights"), ms(begin.elapsed()));
+    let caught_up = ms(begin.elapsed());
 
     // Only two run, which do not suffice, until one of the others starts again.
     servers.remove(3).stop().await;
@@ -166,9 +202,13 @@ async fn main() {
     let monitor = servers[0].monitor.clone();
     let has_voted = |it: &ConsensusStatus| it.height > height || it.voted.contains(&restarted);
     wait(&monitor, has_voted).await;
-    println!("{:<42} {:>10.1}", "start, until its vote is with another", ms(begin.elapsed()));
+    let voted = ms(begin.elapsed());
     servers[0].until(&entry).await;
-    println!("{:<42} {:>10.1}", "start, until the entry is committed", ms(begin.elapsed()));
+    let committed = ms(begin.elapsed());
+    for server in servers {
+        server.stop().await;
+    }
+    [four_p50, four_p99, three_p50, three_p99, first, voted, committed, caught_up]
 }
 
 /// Waits for a state of the log.
