@@ -203,6 +203,11 @@ fn without_its_voting_key_a_server_has_no_vote() {
     world.submit(0, Bytes::from_static(b"entry"));
     world.run_until(Duration::from_secs(30));
     assert!((0..3).all(|index| world.committed(index) == 0 && world.votes(index) == (index < 2)));
+    // One that has voted at this height starts without its key, and then with it.
+    world.lose_key(1, true);
+    world.run_until(world.now() + ms(5000));
+    assert!(!world.votes(1) && world.replayed > 0);
+    world.lose_key(1, false);
     world.lose_key(2, false);
     let found = world.now();
     while (0..3).any(|index| world.committed(index) == 0) {

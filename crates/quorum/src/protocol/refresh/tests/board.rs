@@ -109,6 +109,77 @@ fn approvals_and_cancellations_are_for_the_run_and_one_of_each_server() {
 }
 
 #[test]
+fn a_voting_key_is_proven_and_replaces_the_one_that_counts() {
+    let mut world = World::new(1, 1, 5);
+    let mut secret = || VotingSecret::random(&mut world.generator).unwrap();
+    let [first, second, of_another] = [(); 3].map(|()| secret());
+    let mut board = world.board.clone();
+    let (own, identity_key) = (ServerIndex(1), identity(2));
+    let entry = board.voting_entry(own, &first, &identity_key);
+    // A key that the author does not have, or that was proven by another server.
+    let Body::Voting { epoch, replaced, .. } = entry.body.clone() else { unreachable!() };
+    let stolen = Box::new(VotingKey::new(&of_another, epoch, ServerIndex(2)));
+    let stolen = Entry::new(own, Body::Voting { epoch, replaced, voting: stolen }, &identity_key);
+    assert_eq!(apply(&board, &stolen), Err(Refusal::VotingKey));
+    let forged = Entry::new(own, entry.body.clone(), &identity(77));
+    assert_eq!(apply(&board, &forged), Err(Refusal::Signature));
+    let of_nobody = board.voting_entry(ServerIndex(9), &first, &identity_key);
+    assert_eq!(apply(&board, &of_nobody), Err(Refusal::Signature));
+    assert_eq!(board.apply(&entry), Ok(Change::Counted));
+    assert_eq!(board.voting()[1], Some(first.public()));
+    assert_eq!(apply(&board, &entry), Err(Refusal::Repeated));
+    let next = board.voting_entry(own, &second, &identity_key);
+    assert_eq!(board.apply(&next), Ok(Change::Counted));
+    // Committed again, the first one does not bring back a key that was lost.
+    assert_eq!(apply(&board, &entry), Err(Refusal::VotingKey));
+    // What a run ends with does not depend on it, and the key outlasts a run that is given up.
+    for i in [0, 1] {
+        let cancel = board.cancellation(ServerIndex(i), &identity(1 + i));
+        board.apply(&cancel).unwrap();
+    }
+    assert_eq!((board.run_number(), board.voting()[1]), (2, Some(second.public())));
+    // Who joins the next run learns it from the refresh header.
+    let header = board.refresh_header(world.setting.new.clone());
+    let joined = Board::joined(world.setting.parameters.clone(), board.epoch().clone(), &header);
+    assert_eq!(joined.voting(), board.voting());
+}
+
+#[test]
+fn an_epoch_begins_with_the_voting_keys_that_were_registered() {
+    let world = finished();
+    let registered = world.history.iter().filter_map(|(_, entry)| match &entry.body {
+        Body::SessionKey { voting, .. } => Some((entry.author, voting.key)),
+        _ => None,
+    });
+    let registered: BTreeMap<_, _> = registered.collect();
+    let header = world.board.run().unwrap().next_epoch().unwrap();
+    let servers = world.setting.new.combination().servers();
+    assert!(servers.map(|it| registered.get(&it).copied()).eq(header.voting.iter().copied()));
+    let (before, entry) = first(&world, |body| matches!(body, Body::SessionKey { .. }));
+    let Body::SessionKey { run, key, .. } = entry.body.clone() else { unreachable!() };
+    let other = (entry.author.0 + 1) % 4;
+    let voting = VotingSecret::from_bytes(Zeroizing::new([3; 32]));
+    let voting = Box::new(VotingKey::new(&voting, run, ServerIndex(other)));
+    let unproven = resigned(&entry, Body::SessionKey { run, key, voting });
+    assert_eq!(apply(&before, &unproven), Err(Refusal::VotingKey));
+    // The Computed of a server that has not registered any does not count.
+    let (_, computed) = first(&world, |body| matches!(body, Body::Computed { .. }));
+    let mut board = world.history[0].0.clone();
+    for (_, entry) in &world.history {
+        let is_own = entry.author == computed.author;
+        let is_left_out = match entry.body {
+            Body::SessionKey { .. } => is_own,
+            Body::Computed { .. } => true,
+            _ => false,
+        };
+        if !is_left_out {
+            board.apply(entry).unwrap();
+        }
+    }
+    assert_eq!(apply(&board, &computed), Err(Refusal::NoSessionKey));
+}
+
+#[test]
 fn proved_has_labels_of_its_dealer_and_a_quorum_of_confirmations() {
     let world = finished();
     let (board, entry) = first(&world, |body| matches!(body, Body::Proved { .. }));
