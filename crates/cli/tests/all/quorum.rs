@@ -1,5 +1,6 @@
 //! `sunder quorum`.
 
+mod bad_input;
 mod wiping;
 
 use std::fmt::Write as _;

@@ -21,6 +21,7 @@ use service::listening::{Listening, set_options};
 use service::log::LogRateLimiter;
 use sharing::{Generator, RandomError};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -124,6 +125,9 @@ pub struct LinkStatus {
     /// The bytes of messages that wait to be sent.
     #[serde(default)]
     pub queued_bytes: u64,
+    /// How many of its messages were refused: malformed, forged, or not allowed.
+    #[serde(default)]
+    pub refused_messages: u64,
 }
 
 /// The bytes of messages that a server has handed to its links since its start, without what
@@ -153,6 +157,10 @@ struct Shared {
     /// The bytes of messages of each topic that were handed to links.
     sent: [AtomicU64; 3],
     peers: Mutex<HashMap<[u8; 32], State>>,
+    /// How many connections did not become links.
+    refused_connections: AtomicU64,
+    /// It is known who may connect.
+    named: Notify,
 }
 
 impl std::fmt::Debug for Shared {
@@ -167,6 +175,7 @@ struct State {
     since: SystemTime,
     why: Option<String>,
     connection: Option<(Arc<Connection>, AbortHandle)>,
+    refused_messages: u64,
     dialing: Option<AbortHandle>,
     lines: LogRateLimiter,
 }
@@ -212,7 +221,9 @@ impl Links {
         let inboxes = channels.each_ref().map(|(sender, _)| sender.clone());
         let peers = Mutex::default();
         let (start, sent) = (Instant::now(), Default::default());
-        let shared = Arc::new(Shared { own, start, inboxes, sent, peers });
+        let (named, refused_connections) = (Notify::new(), AtomicU64::new(0));
+        let shared = Shared { own, start, inboxes, sent, peers, refused_connections, named };
+        let shared = Arc::new(shared);
         let accepting = tokio::spawn(accept(Arc::clone(&shared), listening)).abort_handle();
         (
             Self { shared, accepting },
@@ -222,6 +233,7 @@ impl Links {
 
     /// Keeps links with these servers and no others. Existing links go on.
     pub fn set_peers(&self, peers: &[Peer]) {
+        self.shared.named.notify_one();
         let own = self.shared.own.public();
         let mut states = self.shared.peers();
         let wanted = |state: &State| peers.contains(&state.peer);
@@ -239,6 +251,7 @@ impl Links {
                     since: SystemTime::now(),
                     why: None,
                     connection: None,
+                    refused_messages: 0,
                     dialing,
                     lines: LogRateLimiter::default(),
                 }
@@ -276,6 +289,19 @@ impl Links {
         SentBytes { log, signing, refresh }
     }
 
+    /// Counts a message of a server that was refused.
+    pub(super) fn count_refused(&self, from: &PublicKey) {
+        if let Some(state) = self.shared.peers().get_mut(&from.to_bytes()) {
+            state.refused_messages += 1;
+        }
+    }
+
+    /// How many connections were refused: their other ends have not proven the key of a server that
+    /// connects here.
+    pub fn refused_connections(&self) -> u64 {
+        self.shared.refused_connections.load(Ordering::Relaxed)
+    }
+
     /// The state of the link with each server, in the order of their addresses.
     pub fn status(&self) -> Vec<LinkStatus> {
         let peers = self.shared.peers();
@@ -305,6 +331,7 @@ impl State {
             why: self.why.clone(),
             round_trip_ms: round_trip.map(|it| it.as_secs_f64() * 1e3),
             queued_bytes: queued as u64,
+            refused_messages: self.refused_messages,
         }
     }
 }
@@ -418,6 +445,8 @@ async fn dial(shared: Arc<Shared>, peer: Peer) {
 
 /// Accepts connections. Who has not proven its key takes one of a bounded number of places.
 async fn accept(shared: Arc<Shared>, listening: Vec<Listening>) {
+    // Until then connections wait in the queue: a server that starts refuses no other of its group.
+    shared.named.notified().await;
     let mut handshakes = ConnectionLimiter::new(MAX_HANDSHAKES, MAX_HANDSHAKES_OF_SOURCE);
     let mut round_robin = RoundRobin::default();
     let mut evicted = LogRateLimiter::default();
@@ -434,6 +463,7 @@ async fn accept(shared: Arc<Shared>, listening: Vec<Listening>) {
                     match answered.unwrap_or(Err(ConnectError::TimedOut)) {
                         Ok((stream, session)) => _ = shared.open(stream, session),
                         Err(error) => {
+                            shared.refused_connections.fetch_add(1, Ordering::Relaxed);
                             let mut refused =
                                 refused.lock().unwrap_or_else(PoisonError::into_inner);
                             if let Some(so_often) = refused.happened_of(8) {

@@ -45,6 +45,20 @@ pub(super) const METRICS: &[Metric<Named>] = &[
             samples.add(&[("topic", &"refresh")], sent.refresh);
         },
     ),
+    counter(
+        "sunder_quorum_refused_messages_total",
+        "Messages of a server that were malformed, forged, or not allowed.",
+        |status, samples| {
+            for link in &status.0.links {
+                samples.add(&[("server", &link.server)], link.refused_messages);
+            }
+        },
+    ),
+    counter(
+        "sunder_quorum_refused_connections_total",
+        "Connections whose other ends have not proven the key of a server that connects here.",
+        |status, samples| samples.add(&[], status.0.refused_connections),
+    ),
     gauge("sunder_quorum_link_up", "Whether there is a link with a server.", |status, samples| {
         for link in &status.0.links {
             samples.add(&[("server", &link.server)], u8::from(link.up));

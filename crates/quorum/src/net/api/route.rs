@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use serde::Serialize;
 
@@ -51,31 +51,38 @@ pub(super) const ROUTES: &[(&str, &Method, Operation)] = &[
     ("/v1/openapi.json", &Method::GET, Operation::Specification),
 ];
 
+/// A request that has no operation.
+#[derive(Debug)]
+pub(super) struct Unknown {
+    pub(super) status: StatusCode,
+    pub(super) reason: String,
+    /// The methods that its path takes, if it has another one.
+    pub(super) allowed: Option<HeaderValue>,
+}
+
 /// The operation of a request.
 ///
 /// # Errors
-/// The answer to a request that has none.
+/// When it has none.
 pub(super) fn operation(
     method: &Method,
     path: &str,
     query: Option<&str>,
-) -> Result<Operation, Box<Response<Full<Bytes>>>> {
+) -> Result<Operation, Unknown> {
+    let unknown = |status, reason: &str| Unknown { status, reason: reason.into(), allowed: None };
     let of_path: Vec<_> = ROUTES.iter().filter(|(known, ..)| *known == path).collect();
     if of_path.is_empty() {
         let reason = "there is no such path: GET /v1/openapi.json lists all of them";
-        return Err(Box::new(error(StatusCode::NOT_FOUND, reason)));
+        return Err(unknown(StatusCode::NOT_FOUND, reason));
     }
     let Some((.., operation)) = of_path.iter().find(|(_, known, _)| *known == method) else {
         let allowed: Vec<&str> = of_path.iter().map(|(_, known, _)| known.as_str()).collect();
         let allowed = allowed.join(", ");
-        let mut answer =
-            error(StatusCode::METHOD_NOT_ALLOWED, &format!("this path takes {allowed} only"));
-        if let Ok(allowed) = HeaderValue::from_str(&allowed) {
-            answer.headers_mut().insert(ALLOW, allowed);
-        }
-        return Err(Box::new(answer));
+        let reason = format!("this path takes {allowed} only");
+        let allowed = HeaderValue::from_str(&allowed).ok();
+        return Err(Unknown { allowed, ..unknown(StatusCode::METHOD_NOT_ALLOWED, &reason) });
     };
-    let malformed = |reason| Err(Box::new(error(StatusCode::BAD_REQUEST, reason)));
+    let malformed = |reason| Err(unknown(StatusCode::BAD_REQUEST, reason));
     match (operation, query) {
         (Operation::Sign(_), Some(query)) => {
             let encoding = query.strip_prefix("encoding=").and_then(Encoding::from_name);

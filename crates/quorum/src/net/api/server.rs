@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
+use hyper::header::ALLOW;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -123,8 +124,12 @@ pub(super) async fn serve(
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    let refusing = Arc::clone(&service);
+    let served = http.serve_connection(TokioIo::new(stream), answer).await;
     // A client that disconnects does not want the answer.
-    let _ = http.serve_connection(TokioIo::new(stream), answer).await;
+    if served.is_err_and(|error| error.is_parse()) {
+        refusing.refused("request", "it is not HTTP/1.1");
+    }
 }
 
 async fn answer(
@@ -135,22 +140,37 @@ async fn answer(
     let (head, body) = request.into_parts();
     let operation = match operation(&head.method, head.uri.path(), head.uri.query()) {
         Ok(operation) => operation,
-        Err(answer) => return *answer,
+        Err(unknown) => {
+            let mut answer = refuse(service, "request", unknown.status, &unknown.reason);
+            if let Some(methods) = unknown.allowed {
+                answer.headers_mut().insert(ALLOW, methods);
+            }
+            return answer;
+        }
     };
     let body = match read(body).await {
         Ok(body) => body,
-        Err((status, reason)) => {
-            service.refused(operation.name(), reason);
-            return route::error(status, reason);
-        }
+        Err((status, reason)) => return refuse(service, operation.name(), status, reason),
     };
     let takes_body =
         matches!(operation, Operation::Register | Operation::Sign(_) | Operation::StartRefresh);
     if !takes_body && !body.is_empty() {
-        return route::error(StatusCode::BAD_REQUEST, "this request takes no body: leave it out");
+        let reason = "this request takes no body: leave it out";
+        return refuse(service, operation.name(), StatusCode::BAD_REQUEST, reason);
     }
     let answer = perform(operation, body, service, user).await;
     answer.unwrap_or_else(|refusal| route::refusal(&refusal))
+}
+
+/// Refuses a request that the service does not get.
+fn refuse(
+    service: &impl LocalService,
+    request: &'static str,
+    status: StatusCode,
+    reason: &str,
+) -> Response<Full<Bytes>> {
+    service.refused(request, reason);
+    route::error(status, reason)
 }
 
 async fn perform(
@@ -172,6 +192,7 @@ async fn perform(
         Operation::StartRefresh => {
             let malformed = |_| {
                 let reason = "the body must be a NODES.toml, text in UTF-8";
+                service.refused(operation.name(), reason);
                 Refusal::new(RefusalKind::Malformed, reason)
             };
             let nodes = String::from_utf8(body.into()).map_err(malformed)?;

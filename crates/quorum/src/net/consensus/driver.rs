@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use keys::PublicKey;
 use service::log::LogRateLimiter;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep_until;
@@ -40,7 +41,7 @@ pub(super) struct Driver {
     up: BTreeSet<Address>,
     /// Records that no message depends on yet.
     unwritten: Vec<Vec<u8>>,
-    malformed: LogRateLimiter,
+    refusals: LogRateLimiter,
     equivocations: u64,
 }
 
@@ -82,7 +83,7 @@ impl Driver {
             applied: Height(0),
             up: BTreeSet::new(),
             unwritten: Vec::new(),
-            malformed: LogRateLimiter::default(),
+            refusals: LogRateLimiter::default(),
             equivocations: 0,
         })
     }
@@ -198,14 +199,18 @@ impl Driver {
             let Some((from, received)) = self.inflow.pop(now) else { return Ok(()) };
             match Message::parse(&received.bytes) {
                 Ok(message) => engine.receive(from, message, now)?,
-                Err(error) => {
-                    if let Some(so_often) = self.malformed.happened() {
-                        warn!(server = %received.from, %error, so_often, "message dropped");
-                    }
-                }
+                Err(error) => self.refused(&received.from, error.0),
             }
         }
         Ok(())
+    }
+
+    /// A message of a server is refused.
+    fn refused(&mut self, from: &PublicKey, why: &str) {
+        self.links.count_refused(from);
+        if let Some(so_often) = self.refusals.happened_of(8) {
+            warn!(server = %from, %why, so_often, "a message of the log was refused");
+        }
     }
 
     fn arrived(&mut self, inbound: Inbound) {
@@ -259,6 +264,11 @@ impl Driver {
                             let message = Message::committed(&value);
                             self.inflow.charge(server, message.len(), self.now());
                             self.send(server, message.into());
+                        }
+                    }
+                    Output::Refused(server, why) => {
+                        if let Some(key) = server.key() {
+                            self.refused(&key, why);
                         }
                     }
                     Output::Equivocation(server) => {

@@ -226,6 +226,9 @@ where
     }
 
     fn record(&mut self, event: &audit::Event) -> Result<(), NodeError> {
+        if let audit::Event::Refused { request, reason, count: so_often } = event {
+            warn!(request, reason, so_often, "a local user's request was refused");
+        }
         Ok(self.store.record(event, SystemTime::now())?)
     }
 
@@ -384,6 +387,7 @@ where
     }
 
     fn refused_message(&self, from: &PublicKey, why: &str) {
+        self.links.count_refused(from);
         if let Some(so_often) = lock(&self.shared).refused_messages.happened_of(8) {
             warn!(server = %from, %why, so_often, "a message was refused");
         }

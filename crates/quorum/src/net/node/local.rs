@@ -142,7 +142,10 @@ impl LocalService for Handle {
     async fn start_refresh(&self, nodes: String, _user: Option<u32>) -> Result<Refresh, Refusal> {
         let group = parse_nodes(&nodes).map_err(|problems| {
             let problem = problems.first().in_one_line(&nodes);
-            Refusal::new(RefusalKind::Malformed, format!("the list of servers{problem}"))
+            let refusal =
+                Refusal::new(RefusalKind::Malformed, format!("the list of servers{problem}"));
+            self.record_refusal("refresh", &refusal.reason);
+            refusal
         })?;
         let digest =
             Header::first(group.clone(), vec![None; group.members().len()], Digest([0; 32]))

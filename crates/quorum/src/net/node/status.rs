@@ -63,6 +63,9 @@ pub struct Status {
     pub wrong_answers: u64,
     /// The bytes of messages that it has sent to other servers.
     pub sent_bytes: SentBytes,
+    /// The connections whose other ends have not proven the key of a server that connects here.
+    #[serde(default)]
+    pub refused_connections: u64,
     /// The links with other servers.
     pub links: Vec<LinkStatus>,
 }
@@ -187,6 +190,7 @@ impl Handle {
             refused: shared.refused,
             wrong_answers: shared.wrong_answers,
             sent_bytes: self.links.sent(),
+            refused_connections: self.links.refused_connections(),
             links,
         }
     }

@@ -70,6 +70,8 @@ pub(crate) enum Output {
     Send(Address, Message),
     /// Send a server what was committed at a height, if it is stored.
     SendCommitted(Address, Height),
+    /// A message of this server was refused.
+    Refused(Address, &'static str),
     /// This server has voted or proposed twice in a round; that is proven.
     Equivocation(Address),
 }
@@ -128,6 +130,8 @@ pub(crate) struct Engine {
     /// When to ask for help, and the pause after that.
     stall: Option<Duration>,
     pause: Duration,
+    /// Whether a signature in the last input was wrong.
+    is_forged: bool,
 }
 
 type Done = Result<(), EngineError>;
@@ -167,6 +171,7 @@ impl Engine {
             ahead: None,
             stall: None,
             pause: STALL,
+            is_forged: false,
         };
         engine.begin((set, key), &opening.records, now)?;
         // Others may have gone on in the meantime.
@@ -327,6 +332,7 @@ impl Engine {
     /// # Errors
     /// When the engine stops.
     pub(crate) fn receive(&mut self, from: Address, message: Message, now: Duration) -> Done {
+        self.is_forged = false;
         match message {
             Message::Entry(entry) => {
                 // If too many of its entries wait here, the server proposes it itself.
@@ -353,6 +359,9 @@ impl Engine {
                 }
             }
             Message::Decided(decided) => self.adopt(from, decided, now),
+        }
+        if self.is_forged {
+            self.outputs.push(Output::Refused(from, "a wrong signature or certificate"));
         }
         self.advance(now)
     }
@@ -390,6 +399,7 @@ impl Engine {
     fn vote(&mut self, from: Address, vote: SignedVote<Context>, now: Duration) -> Done {
         // Every server has a link with every other: nobody passes on the votes of others.
         if vote.message.voter != from {
+            self.outputs.push(Output::Refused(from, "a vote of another server"));
             return Ok(());
         }
         let height = vote.message.height;
@@ -407,6 +417,7 @@ impl Engine {
         // earlier round is named, and a new one names its proposer.
         let is_new = message.pol_round.as_u32().is_none();
         if is_new && message.value.leader() != message.proposer {
+            self.outputs.push(Output::Refused(from, "a value of another server as a new one"));
             return Ok(());
         }
         let height = message.height;
@@ -454,13 +465,17 @@ impl Engine {
 
     /// Takes a value that others have committed.
     fn adopt(&mut self, from: Address, decided: Decided, now: Duration) {
-        if self.is_running(decided.height())
-            && decided.value.id() == decided.certificate.value_id
-            && self.signer.verifier().commit(&decided.certificate, self.servers()).is_ok()
-        {
-            self.ahead = Some(from);
-            self.commit(decided, now);
+        if !self.is_running(decided.height()) {
+            return;
         }
+        let is_right = decided.value.id() == decided.certificate.value_id
+            && self.signer.verifier().commit(&decided.certificate, self.servers()).is_ok();
+        if !is_right {
+            self.is_forged = true;
+            return;
+        }
+        self.ahead = Some(from);
+        self.commit(decided, now);
     }
 
     /// Proposes if it is this server's turn, and lets round 0 time out, both only if there is
@@ -497,6 +512,7 @@ impl Engine {
             pending: &mut self.pending,
             records: Vec::new(),
             messages: Vec::new(),
+            is_forged: false,
             decision: None,
         };
         let result: Result<(), Error<Context>> = process!(
@@ -505,7 +521,8 @@ impl Engine {
             metrics: &(),
             with: effect => effects.perform(effect)
         );
-        let Effects { records, messages, decision, .. } = effects;
+        let Effects { records, messages, decision, is_forged, .. } = effects;
+        self.is_forged |= is_forged;
         result.map_err(|error| EngineError::Consensus(error.to_string()))?;
 
         let value = self.state.decided_value().map(|(_, value)| value);

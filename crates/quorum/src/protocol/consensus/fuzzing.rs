@@ -106,7 +106,7 @@ pub fn agree(steps: &[Step]) {
                 }
                 Output::Append(records) => records.iter().for_each(|record| round_trip(record)),
                 Output::Equivocation(server) => assert_eq!(server, signer(FAULTY).address()),
-                Output::SendCommitted(..) => {}
+                Output::SendCommitted(..) | Output::Refused(..) => {}
             }
         }
     }

@@ -31,6 +31,31 @@ const MAX_REQUESTS: usize = 256;
 /// little later.
 const EPOCH_DELAY: Duration = Duration::from_millis(250);
 
+/// Why a server gives no partial signatures to another one.
+#[derive(Debug, thiserror::Error)]
+enum QueryRefusal {
+    #[error("a malformed request for a signature")]
+    Malformed,
+    #[error("a request for a signature of epoch {0}")]
+    Epoch(u64),
+    #[error("a request for a signature: {0}")]
+    Policy(#[from] MessageRefusal),
+    #[error("more than {MAX_JOBS} requests for signatures at a time")]
+    Busy,
+    #[error("no shares")]
+    NoShares,
+    /// A server is an epoch ahead or behind for a moment.
+    #[error("the next epoch or the one before")]
+    Near,
+}
+
+impl QueryRefusal {
+    /// Whether a correct server may send what is refused.
+    fn is_expected(&self) -> bool {
+        matches!(self, Self::NoShares | Self::Near | Self::Policy(MessageRefusal::Header))
+    }
+}
+
 /// A request of a local user that begins again in the next epoch.
 pub(super) struct Postponed {
     pub(super) at: Duration,
@@ -204,10 +229,14 @@ impl Server {
         match kind {
             Kind::Ask => {
                 let asked = Query::parse(&epoch.group, rest);
+                let asked = asked.ok_or_else(|| not_asked(epoch.header.epoch, rest));
                 let asker = Asker { index, request: number };
-                let begun = asked.ok_or(()).and_then(|query| self.begin_answer(asker, query));
-                if begun.is_err() {
+                if let Err(refusal) = asked.and_then(|query| self.begin_answer(asker, query)) {
                     self.send(*from, Topic::Signing, message(Kind::Refused, number, &[]));
+                    if !refusal.is_expected() {
+                        let why = refusal.to_string();
+                        self.event(Event::MessageRefused { from: *from, why });
+                    }
                 }
             }
             Kind::Answer => {
@@ -229,11 +258,14 @@ impl Server {
     }
 
     /// Computes an answer on another thread, if this server may give it.
-    fn begin_answer(&mut self, asker: Asker, query: Query) -> Result<(), ()> {
-        self.check_policy(&query.message).map_err(|_| ())?;
+    fn begin_answer(&mut self, asker: Asker, query: Query) -> Result<(), QueryRefusal> {
+        self.check_policy(&query.message)?;
         let jobs = self.jobs.entry(asker.index).or_default();
-        let epoch = self.epoch.as_ref().filter(|_| *jobs < MAX_JOBS).ok_or(())?;
-        let shares = epoch.shares.as_ref().ok_or(())?.signing.clone();
+        if *jobs >= MAX_JOBS {
+            return Err(QueryRefusal::Busy);
+        }
+        let shares = self.epoch.as_ref().and_then(|epoch| epoch.shares.as_ref());
+        let shares = shares.ok_or(QueryRefusal::NoShares)?.signing.clone();
         *jobs += 1;
         let identity = self.settings.identity.clone();
         self.job(Task::Answer { asker, query, shares, identity });
@@ -284,6 +316,15 @@ impl Server {
             }
             (false, None, _) => {}
         }
+    }
+}
+
+/// Why bytes are not a request of this epoch.
+fn not_asked(epoch: u64, bytes: &[u8]) -> QueryRefusal {
+    match Reader::new(bytes).u64() {
+        Ok(asked) if asked.abs_diff(epoch) == 1 => QueryRefusal::Near,
+        Ok(asked) if asked != epoch => QueryRefusal::Epoch(asked),
+        _ => QueryRefusal::Malformed,
     }
 }
 

@@ -677,6 +677,6 @@ fn malformed_messages_change_nothing() {
             seen.insert(why);
         }
     }
-    assert_eq!(seen.len(), 5, "{seen:?}");
+    assert_eq!(seen.len(), 7, "{seen:?}");
     assert_eq!(world.server(1).status(), before);
 }

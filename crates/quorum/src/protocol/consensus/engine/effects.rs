@@ -24,6 +24,8 @@ pub(super) struct Effects<'a> {
     pub(super) pending: &'a mut Pending,
     /// For the write-ahead log.
     pub(super) records: Vec<Input<Context>>,
+    /// Whether a signature or a certificate is wrong.
+    pub(super) is_forged: bool,
     /// For all other servers.
     pub(super) messages: Vec<Message>,
     /// The height's certificate, and who has voted or proposed twice.
@@ -96,16 +98,22 @@ impl Effects<'_> {
                 r.resume_with(self.signer.sign_proposal(proposal))
             }
             Effect::VerifySignature(message, key, r) => {
-                r.resume_with(verifier.message(&message, key.as_ref()))
+                let is_right = verifier.message(&message, key.as_ref());
+                self.is_forged |= !is_right;
+                r.resume_with(is_right)
             }
             Effect::VerifyCommitCertificate(certificate, set, _, r) => {
                 r.resume_with(verifier.commit(&certificate, &set))
             }
             Effect::VerifyPolkaCertificate(certificate, set, _, r) => {
-                r.resume_with(verifier.polka(&certificate, &set))
+                let checked = verifier.polka(&certificate, &set);
+                self.is_forged |= checked.is_err();
+                r.resume_with(checked)
             }
             Effect::VerifyRoundCertificate(certificate, set, _, r) => {
-                r.resume_with(verifier.round(&certificate, &set))
+                let checked = verifier.round(&certificate, &set);
+                self.is_forged |= checked.is_err();
+                r.resume_with(checked)
             }
 
             Effect::WalAppend(_, entry, r) => {

@@ -357,6 +357,7 @@ impl World {
                     return self.perform(index, Output::Send(address, Message::Decided(decided)));
                 }
             }
+            Output::Refused(..) => {}
             Output::Equivocation(address) => {
                 assert!(self.liars.contains(&address), "a wrong accusation");
                 self.proofs += 1;
