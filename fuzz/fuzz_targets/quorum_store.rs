@@ -18,7 +18,7 @@ use quorum::Digest;
 use quorum::fuzzing::{open_log, share_files};
 use quorum::log::Height;
 use quorum::policy::MessageDigest;
-use quorum::refresh::{Delays, Item, Round};
+use quorum::refresh::{Delays, Item};
 use quorum::server::{Change, Saved, Server, Settings, Start, Timeouts};
 use quorum::store::{MasterKey, Store, audit};
 use rusqlite::Connection;
@@ -45,7 +45,6 @@ static EXAMPLE: LazyLock<Example> = LazyLock::new(|| {
         Change::Start(Start::first(file.header.clone(), &file.witnesses)),
         Change::Shares { epoch: 1, shares },
         Change::Applied { height: Height(3), entries: vec![b"entry".to_vec().into()] },
-        item(Item::Seed(Round(0))),
         item(Item::SessionKey),
         item(Item::Shares),
     ];

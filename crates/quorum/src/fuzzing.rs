@@ -20,7 +20,7 @@ pub fn share_files() -> Vec<ShareFile> {
     };
     let group = Group::new((1..=4).map(member).collect()).expect("four servers");
     let mut generator = sharing::Generator::seeded().expect("random bytes");
-    ShareFile::deal(&fixture::short_key(), &group, &mut generator).expect("random bytes")
+    ShareFile::deal(&fixture::small_key(), &group, &mut generator).expect("random bytes")
 }
 
 /// The bytes with the digest at their end that a share file has there.
