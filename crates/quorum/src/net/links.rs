@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use keys::{PublicKey, SecretKey};
@@ -172,7 +172,7 @@ impl std::fmt::Debug for Shared {
 /// One other server.
 struct State {
     peer: Peer,
-    since: SystemTime,
+    since: Instant,
     why: Option<String>,
     connection: Option<(Arc<Connection>, AbortHandle)>,
     refused_messages: u64,
@@ -248,7 +248,7 @@ impl Links {
                     .then(|| tokio::spawn(dial(Arc::clone(&self.shared), peer)).abort_handle());
                 State {
                     peer,
-                    since: SystemTime::now(),
+                    since: Instant::now(),
                     why: None,
                     connection: None,
                     refused_messages: 0,
@@ -327,7 +327,7 @@ impl State {
             server: self.peer.key.to_string(),
             address: self.peer.address,
             up: connection.is_some(),
-            state_s: self.since.elapsed().unwrap_or_default().as_secs_f64(),
+            state_s: self.since.elapsed().as_secs_f64(),
             why: self.why.clone(),
             round_trip_ms: round_trip.map(|it| it.as_secs_f64() * 1e3),
             queued_bytes: queued as u64,
@@ -375,7 +375,7 @@ impl Shared {
         if let Some(so_often) = state.lines.happened_of(MAX_LINES) {
             info!(server = %key, address = %state.peer.address, so_often, "link up");
         }
-        (state.since, state.why) = (SystemTime::now(), None);
+        (state.since, state.why) = (Instant::now(), None);
         self.tell(|| Inbound::Up(key));
         let connection = Arc::new(Connection::new(session, self.now()));
         let (ended, end) = tokio::sync::oneshot::channel();
@@ -399,7 +399,7 @@ impl Shared {
             return;
         }
         state.connection = None;
-        (state.since, state.why) = (SystemTime::now(), Some(why.to_string()));
+        (state.since, state.why) = (Instant::now(), Some(why.to_string()));
         if let Some(so_often) = state.lines.happened_of(MAX_LINES) {
             warn!(server = %key, address = %state.peer.address, %why, so_often, "link down");
         }
