@@ -3,6 +3,7 @@
 pub mod api;
 pub mod ceremony_files;
 pub mod consensus;
+mod full_disk;
 pub mod in_process;
 pub mod links;
 pub mod node;

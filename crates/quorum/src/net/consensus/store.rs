@@ -12,6 +12,7 @@ use rusqlite::{
 use sharing::{Generator, RandomError};
 
 use crate::log::{Height, LogLife};
+use crate::net::full_disk::{advice_on_database, advice_on_file};
 use crate::protocol::consensus::codec::Decided;
 
 /// The application id of the databases: "SNDL".
@@ -39,7 +40,7 @@ const TABLES: &str = "\
 #[derive(Debug, thiserror::Error)]
 pub enum LogStoreError {
     /// The file cannot be created.
-    #[error("{}: {source}", .path.display())]
+    #[error("{}: {source}{}", .path.display(), advice_on_file(.source))]
     File {
         /// The file.
         path: PathBuf,
@@ -82,7 +83,10 @@ pub enum LogStoreError {
     #[error(transparent)]
     Random(#[from] RandomError),
     /// `SQLite` reports an error.
-    #[error("{}: {}", .path.display(), .source.to_string().replace('\n', " "))]
+    #[error(
+        "{}: {}{}", .path.display(), .source.to_string().replace('\n', " "),
+        advice_on_database(.source)
+    )]
     Database {
         /// The file.
         path: PathBuf,

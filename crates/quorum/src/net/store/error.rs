@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use keys::trusted::TrustError;
 use sharing::RandomError;
 
+use crate::net::full_disk::{advice_on_database, advice_on_file};
+
 /// Why a store cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A file cannot be read or written.
-    #[error("{}: {source}", .path.display())]
+    #[error("{}: {source}{}", .path.display(), advice_on_file(.source))]
     File {
         /// The file.
         path: PathBuf,
@@ -115,7 +117,7 @@ pub enum StoreError {
         number: u64,
     },
     /// `SQLite` reports an error.
-    #[error("the database: {}", one_line(.0))]
+    #[error("the database: {}{}", one_line(.0), advice_on_database(.0))]
     Database(#[from] rusqlite::Error),
     /// No random bytes.
     #[error(transparent)]
