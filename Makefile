@@ -17,7 +17,7 @@ help:
 	@echo 'make docs    the API documentation, in target/doc'
 	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
 	@echo 'make browser 300 requests of Chromium at once, through SOCKS5 (installs it)'
-	@echo 'make soak    large files, a tunnel, a stream and a refresh under 100,000 random conditions each, floods, streams that break: an hour'
+	@echo 'make soak    large files, a tunnel, a stream and a refresh under 100,000 random conditions each, floods, streams that break, servers that are killed and cut off: two hours'
 	@echo 'make figures every experiment of the laboratory, or FIGURES="NAME ...", into docs/results: hours'
 	@echo 'make neon    tests of the sharing crate for 64-bit ARM, emulated'
 	@echo 'make audit   known vulnerabilities of dependencies (needs the network)'
@@ -80,7 +80,7 @@ neon:
 	scripts/neon
 
 setup:
-	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd
+	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd faketime
 
 setup-lab:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk

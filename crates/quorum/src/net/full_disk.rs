@@ -9,8 +9,7 @@ const ADVICE: &str = "; make room there, and start the server again";
 
 /// What follows the error of a file: nothing unless its disk is full.
 pub(super) fn advice_on_file(error: &io::Error) -> &'static str {
-    let is_full =
-        matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     if is_full { ADVICE } else { "" }
 }
 

@@ -1,0 +1,111 @@
+//! Servers are killed by SIGKILL at each step of a refresh, and started again.
+
+use std::env;
+use std::time::Instant;
+
+use crate::cluster::{Cluster, FIRST, SECOND, SERVERS};
+use crate::refreshes::{MAX_PAUSE, Outcome, Step, Worst};
+
+/// The delay of each link: steps take long enough to be seen.
+const DELAY_MS: u32 = 10;
+
+/// When a killed server starts again.
+#[derive(Clone, Copy, Debug)]
+enum Back {
+    AtOnce,
+    /// When the other servers have finished the refresh.
+    Later,
+}
+
+pub(crate) fn servers_killed_in_a_refresh_lose_nothing() {
+    let mut cluster = Cluster::start(DELAY_MS);
+    let kills = [
+        (Step::Proved, vec![1], Back::Later),
+        (Step::Computed, vec![2], Back::AtOnce),
+        (Step::Dealing, (1..=SERVERS).collect(), Back::AtOnce),
+    ];
+    for (step, victims, back) in kills {
+        let to = cluster.other_group();
+        killed(&mut cluster, step, &victims, back, to);
+    }
+}
+
+pub(crate) fn every_server_killed_at_every_step() {
+    let rounds = env::var("SUNDER_QUORUM_ROUNDS").ok().and_then(|it| it.parse().ok()).unwrap_or(1);
+    let mut cluster = Cluster::start(DELAY_MS);
+    println!("| killed | runs | all in the new epoch after, s | no signature for, s |");
+    for step in Step::ALL {
+        let mut one = Worst::of(&format!("one server, {step:?}"));
+        let mut all = Worst::of(&format!("all servers, {step:?}"));
+        for round in 0..rounds {
+            for victim in 1..=SERVERS {
+                let back = if (victim + round) % 2 == 0 { Back::AtOnce } else { Back::Later };
+                let to = cluster.other_group();
+                one.add(&killed(&mut cluster, step, &[victim], back, to));
+            }
+            let victims: Vec<usize> = (1..=SERVERS).collect();
+            let to = cluster.other_group();
+            all.add(&killed(&mut cluster, step, &victims, Back::AtOnce, to));
+        }
+        one.print();
+        all.print();
+    }
+    // Groups that overlap, and the same group again.
+    let mut overlapping = Worst::of("one server, groups that overlap");
+    let mut groups = [[1, 2, 3, 4], [3, 4, 5, 6], [3, 4, 5, 6], [5, 6, 7, 8], [8, 7, 2, 1]];
+    groups[0] = if cluster.group == FIRST { FIRST } else { SECOND };
+    for round in 0..rounds {
+        for (i, step) in Step::ALL.into_iter().enumerate() {
+            let to = groups[(i + round) % groups.len()];
+            let victim = cluster.group[i % 4];
+            overlapping.add(&killed(&mut cluster, step, &[victim], Back::AtOnce, to.into()));
+        }
+    }
+    overlapping.print();
+}
+
+/// Kills servers at a step of a refresh to a group.
+fn killed(
+    cluster: &mut Cluster,
+    step: Step,
+    victims: &[usize],
+    back: Back,
+    to: Vec<usize>,
+) -> Outcome {
+    let approving: Vec<usize> = cluster.group[..2].into();
+    cluster.signers.reset_pause();
+    cluster.approve(approving[0], &to);
+    if step > Step::Approving {
+        cluster.approve(approving[1], &to);
+    }
+    cluster.until_step(step);
+    for &victim in victims {
+        cluster.kill(victim);
+    }
+    let is_alone = victims.len() == 1;
+    if step == Step::Approving && is_alone {
+        // The command of an operator is repeated until the refresh is seen.
+        let other = cluster.group.iter().rev().find(|it| !victims.contains(it));
+        cluster.approve(*other.unwrap(), &to);
+    }
+    if let (Back::Later, true) = (back, is_alone && step > Step::Approving) {
+        cluster.until_step(Step::HeaderSigned);
+    }
+    let since = Instant::now();
+    for &victim in victims {
+        cluster.start_server(victim);
+    }
+    if step == Step::Approving {
+        for server in approving {
+            cluster.until("it answers", || cluster.status(server).is_some());
+            // If the refresh is over, it is refused.
+            let _ = cluster.try_approve(server, &to);
+        }
+    }
+    let outcome = cluster.refreshed(to, since);
+    let pause = outcome.pause;
+    if is_alone {
+        assert!(pause < MAX_PAUSE, "{step:?}, {victims:?}: {pause:?} without a signature");
+    }
+    outcome
+}
