@@ -72,7 +72,8 @@ fuzz_target!(|input: Input| {
         if let Ok(text) = str::from_utf8(bytes) {
             match parse_nodes(text) {
                 Ok(group) => {
-                    let header = Header::first(group, EXAMPLES_WITNESSES);
+                    let voting = vec![None; group.members().len()];
+                    let header = Header::first(group, voting, EXAMPLES_WITNESSES);
                     assert_eq!(Header::parse(&header.to_bytes()), Ok(header));
                 }
                 Err(problems) => {
