@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use keys::PublicKey;
 use service::config::{Key, Keys, Problems, Table, key, read};
 
-use crate::protocol::combination::{Combination, GroupTooLarge};
 use crate::protocol::group::{Group, GroupError, Member};
 
 /// The keys of a `NODES.toml`.
@@ -32,30 +31,21 @@ pub fn parse_nodes(text: &str) -> Result<Group, Problems> {
     read(text, Keys(&[NODES_KEYS]), |table| {
         let servers = table.tables("server");
         let members: Vec<Option<Member>> = servers.iter().map(read_server).collect();
-        let count = table.count("server");
-        if let Some(too_large) = too_large(count) {
-            table.refuse(too_large.to_string(), "leave servers out");
-            return None;
-        }
-        if !matches!(count, 4 | 7 | 10 | 13) {
-            let what = GroupError::Size(count).to_string();
-            table.refuse(what, "add or leave out a [[server]]");
-            return None;
-        }
-        match Group::new(members.into_iter().collect::<Option<_>>()?) {
-            Ok(group) => Some(group),
-            Err(error) => {
-                table.refuse(error.to_string(), "give each server a key of its own");
-                None
-            }
-        }
+        let size = Group::check_size(table.count("server"));
+        let made = size.and_then(|()| {
+            // A server that is wrong has a problem of its own.
+            members.into_iter().collect::<Option<_>>().map(Group::new).transpose()
+        });
+        made.unwrap_or_else(|error| {
+            let fix = match error {
+                GroupError::Size(_) => "add or leave out a [[server]]",
+                GroupError::TooLarge(_) => "leave servers out",
+                GroupError::SameIdentity(..) => "give each server a key of its own",
+            };
+            table.refuse(error.to_string(), fix);
+            None
+        })
     })
-}
-
-/// A number of servers 3f+1 with an f that is too large.
-fn too_large(count: usize) -> Option<GroupTooLarge> {
-    let faulty = u8::try_from((count.checked_sub(1)?) / 3).ok().filter(|&faulty| faulty > 0)?;
-    if count % 3 == 1 { Combination::new(faulty).err() } else { None }
 }
 
 fn read_server(table: &Table<'_>) -> Option<Member> {
@@ -116,6 +106,12 @@ mod tests {
             sixteen[0].contains("has 4368 shares, and a refresh 19079424 subshares"),
             "{sixteen:?}"
         );
+        let costs = "about 19 hours of processor time and 243 GB of memory";
+        assert!(sixteen[0].contains(costs), "{sixteen:?}");
+        // f = 6, and the largest that is counted.
+        assert!(said(&nodes(19))[0].contains("about 31 days of processor time and 9 TB"));
+        assert!(said(&nodes(254))[0].contains("not 254"));
+        assert!(said(&nodes(253))[0].contains(" years of processor time"));
         assert_eq!(said("").len(), 1);
         let wrong = nodes(4).replacen("192.0.2.1:6530", "0.0.0.0:6530", 1);
         let wrong = wrong.replacen("192.0.2.2:6530", "example.org:6530", 1);

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use keys::PublicKey;
 
 use super::agreed::{ServerSet, Voter};
-use super::combination::{Combination, MAX_FAULTY, ServerIndex};
+use super::combination::{Combination, GroupTooLarge, MAX_FAULTY, ServerIndex};
 use super::voting::{read_optional_key, write_key};
 use super::wire::{Digest, Malformed, Reader, Write};
 
@@ -30,14 +30,22 @@ pub struct Group {
 }
 
 /// Servers do not make a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum GroupError {
     /// The number of servers is not 3f+1 with f from 1 to 4.
     #[error("a group has 4, 7, 10 or 13 servers, not {0}")]
     Size(usize),
+    /// The number of servers is 3f+1 with a larger f.
+    #[error(transparent)]
+    TooLarge(#[from] GroupTooLarge),
     /// Two servers have the same identity.
     #[error("servers {0} and {1} have the same identity key")]
     SameIdentity(ServerIndex, ServerIndex),
+}
+
+/// How many faulty servers a group of this many servers tolerates.
+fn faulty(servers: usize) -> Result<u8, GroupError> {
+    (1..=u8::MAX).find(|&f| servers == 3 * usize::from(f) + 1).ok_or(GroupError::Size(servers))
 }
 
 impl Group {
@@ -46,9 +54,7 @@ impl Group {
     /// # Errors
     /// If there are not 3f+1 of them for an f from 1 to 4, or two have the same identity.
     pub fn new(members: Vec<Member>) -> Result<Self, GroupError> {
-        let size = GroupError::Size(members.len());
-        let faulty = (1..=MAX_FAULTY).find(|&f| members.len() == 3 * usize::from(f) + 1);
-        let combination = Combination::new(faulty.ok_or(size)?).map_err(|_| size)?;
+        let combination = Combination::new(faulty(members.len())?)?;
         let mut seen = HashSet::new();
         for (index, member) in combination.servers().zip(&members) {
             if !seen.insert(member.identity.to_bytes()) {
@@ -59,6 +65,14 @@ impl Group {
             }
         }
         Ok(Self { members, combination })
+    }
+
+    /// Whether a group may have this many servers.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check_size(servers: usize) -> Result<(), GroupError> {
+        Ok(Combination::new(faulty(servers)?).map(drop)?)
     }
 
     /// The servers, in the order of their indices.
