@@ -1,6 +1,7 @@
 //! `sunder quorum`: signatures by 3f+1 servers, none of which has the key.
 
 mod clients;
+mod examine;
 mod init;
 mod metrics;
 mod node;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use keys::SecretKey;
 use keys::file::exposure;
-use quorum::node::Status;
+use quorum::node::{Config, Status};
 use serde::{Deserialize, Serialize};
 use service::metrics::Metric;
 use service::status::ServiceStatus;
@@ -34,7 +35,9 @@ pub(crate) struct Arguments {
     command: Command,
 }
 
-const HELP: &str = "Example: sunder quorum node --config office.toml runs a server. It reads its rules again on SIGHUP.
+const HELP: &str =
+    "Example: sunder quorum node --config office.toml runs a server. It reads rules, peers
+and delays again on SIGHUP.
 Then: sunder quorum register --socket /run/sunder/quorum-office/api FILE, at two of four servers
 and: sunder quorum sign --socket /run/sunder/quorum-office/api FILE, at one of them";
 
@@ -63,7 +66,7 @@ struct Identity {
     file: PathBuf,
 }
 
-/// Writes a backup of a stopped server to a new file.
+/// Writes a backup of a server, which may run, to a new file.
 ///
 /// It has the shares encrypted, without the key that decrypts them, which stays in the store: it
 /// can be restored on this server until the epoch ends.
@@ -126,13 +129,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::VerifyEpochs(arguments) => clients::verify_epochs(arguments),
         Command::Backup(Backup { config, file }) => {
             let config = daemon::load::<Quorum>(config)?;
-            quorum::node::back_up(&config, file).map_err(|it| Failure::Failed(it.to_string()))
+            back_up(&config, file)
         }
         Command::Restore(Restore { config, file }) => {
             let config = daemon::load::<Quorum>(config)?;
             quorum::node::restore(&config, file).map_err(|it| Failure::Failed(it.to_string()))
         }
     }
+}
+
+fn back_up(config: &Config, file: &Path) -> Result<(), Failure> {
+    let epochs = quorum::node::back_up(config, file);
+    let epochs = epochs.map_err(|error| Failure::Failed(error.to_string()))?;
+    let shown = file.display();
+    console::print_line(&match epochs.last() {
+        Some(epoch) => format!("{shown}: the state of epoch {epoch}, for as long as it lasts"),
+        None => format!("{shown}: a state without shares"),
+    })
 }
 
 fn identity(file: &Path) -> Result<(), Failure> {

@@ -56,6 +56,7 @@ impl Step {
             (RefreshStep::Computing, _) => Self::Computed,
             (RefreshStep::Done, _) if status.header_signed => Self::HeaderSigned,
             (RefreshStep::Done, _) => Self::Final,
+            (RefreshStep::Cancelled, _) => return None,
         })
     }
 }

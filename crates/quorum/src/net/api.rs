@@ -12,6 +12,7 @@ mod server;
 mod tests;
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -74,10 +75,33 @@ pub struct Refresh {
     pub epoch: u64,
     /// What the servers are doing.
     pub step: RefreshStep,
-    /// The steps that have been done of those that the step has, as labels chosen.
+    /// How much of the step is done: approvals, session keys, labels with a dealing, servers with
+    /// their shares.
     pub done: u64,
-    /// The steps that there are.
+    /// How much of it the next step needs.
     pub of: u64,
+    /// The servers that have not done their part in the step: of the current group while it
+    /// approves and deals, of the new one otherwise. Not all of them are needed.
+    pub waiting_for: Vec<Awaited>,
+    /// How many servers of the current group have given the refresh up.
+    pub cancelled: u64,
+    /// How many of them end it, f+1.
+    pub cancelled_of: u64,
+    /// What an operator has to do, in one line; empty if nothing.
+    pub problem: String,
+}
+
+/// A server for which a refresh waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Awaited {
+    /// Its number in its group, from 1.
+    pub server: u64,
+    /// Its identity key, in hexadecimal digits.
+    pub identity: String,
+    /// Its address.
+    pub address: SocketAddr,
+    /// Whether the server that was asked has a link with it, or is it.
+    pub connected: bool,
 }
 
 /// What the servers do in a refresh.
@@ -94,6 +118,8 @@ pub enum RefreshStep {
     Computing,
     /// The new epoch has begun.
     Done,
+    /// f+1 servers have given it up.
+    Cancelled,
 }
 
 /// How a server is doing. It makes progress, or it has nothing to do.
@@ -103,6 +129,8 @@ pub struct Health {
     pub ok: bool,
     /// What is wrong, in one line; empty if nothing is.
     pub problem: String,
+    /// For how many seconds something has been wrong; `null` if nothing is, or only since now.
+    pub problem_s: Option<u64>,
     /// The epoch; `null` without shares.
     pub epoch: Option<u64>,
     /// The last height of the agreement log that was applied.
@@ -181,6 +209,12 @@ pub trait LocalService: Send + Sync + 'static {
     fn start_refresh(
         &self,
         nodes: String,
+        user: Option<u32>,
+    ) -> impl Future<Output = Result<Refresh, Refusal>> + Send;
+
+    /// Gives up the refresh that is under way or approved.
+    fn cancel_refresh(
+        &self,
         user: Option<u32>,
     ) -> impl Future<Output = Result<Refresh, Refusal>> + Send;
 

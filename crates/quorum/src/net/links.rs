@@ -5,6 +5,7 @@
 //! hear [`Inbound::Up`].
 
 mod connection;
+mod probe;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -33,6 +34,7 @@ pub use crate::protocol::link::{
     HandshakeError, Lane, LaneError, LinkError, MAX_MESSAGE_LEN, MAX_URGENT_LEN, SendError, Topic,
 };
 use connection::{Connection, Ended};
+pub use probe::{Probe, probe};
 
 /// How long a connection may take until both ends are proven.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -257,6 +259,11 @@ impl Links {
                 }
             });
         }
+    }
+
+    /// The identity of this server.
+    pub fn own(&self) -> PublicKey {
+        self.shared.own.public()
     }
 
     /// Sends a message to a server.

@@ -6,11 +6,13 @@
 
 mod config;
 mod core;
+mod health;
 mod local;
 mod open;
 mod status;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;

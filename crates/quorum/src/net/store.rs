@@ -24,6 +24,7 @@
 
 pub mod audit;
 mod error;
+mod examine;
 mod file;
 mod master_key;
 mod registry;
@@ -31,7 +32,9 @@ mod sealing_key;
 mod state;
 #[cfg(test)]
 mod tests;
+mod watch;
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -41,10 +44,15 @@ use crate::protocol::combination::ServerIndex;
 use crate::protocol::policy::MessageDigest;
 use audit::{AuditLog, Event};
 use sealing_key::KeyOf;
+use watch::FileId;
 
 pub use error::StoreError;
+pub use examine::{Examined, examine};
 pub use master_key::{MasterKey, MasterKeyError};
 pub use registry::{MAX_REGISTERED, Registration};
+
+/// The file of the agreement log in a store's directory.
+pub const LOG_FILE: &str = "log.sqlite";
 
 /// An open store. One process at a time has it open.
 #[derive(Debug)]
@@ -53,6 +61,10 @@ pub struct Store {
     connection: Connection,
     master: MasterKey,
     audit: AuditLog,
+    /// The database when it was opened.
+    database: Option<FileId>,
+    /// The file of the agreement log when it was first there.
+    log: OnceCell<Option<FileId>>,
     /// Unlocked when it is closed.
     _lock: file::Lock,
 }
@@ -73,7 +85,9 @@ impl Store {
         }
         let connection = file::open(&directory)?;
         let audit = AuditLog::open(&directory, now)?;
-        let store = Self { directory, connection, master, audit, _lock: lock };
+        let database = FileId::at(&directory.join(file::DATABASE));
+        let log = OnceCell::new();
+        let store = Self { directory, connection, master, audit, database, log, _lock: lock };
         store.destroy_all_but(&keys, &store.live()?)?;
         Ok(store)
     }
@@ -84,24 +98,32 @@ impl Store {
     /// # Errors
     /// When the database cannot be read or is damaged.
     pub fn epochs(&self) -> Result<Vec<u64>, StoreError> {
-        let mut statement = self.connection.prepare("SELECT number FROM epoch ORDER BY number")?;
-        let numbers = statement.query_map([], |row| row.get::<_, i64>(0))?;
-        numbers.map(|number| file::unsigned(number?, "number")).collect()
+        epochs(&self.connection)
     }
 
-    /// Writes a copy of the database to a new file. The copy has the shares encrypted, and not the
-    /// epoch's key: it can be restored on this server as long as the epoch lasts.
+    /// Writes a copy of the database in a directory to a new file, also while a server has the
+    /// store open. The copy has the shares encrypted, and not the epoch's key: it can be restored
+    /// on this server as long as the epoch lasts. Returns the epochs whose shares are in it.
     ///
     /// # Errors
-    /// When the file exists already or cannot be written.
-    pub fn back_up(&self, to: &Path) -> Result<(), StoreError> {
+    /// When there is no store, or it is damaged; when the file exists already or cannot be written.
+    pub fn back_up(directory: &Path, to: &Path) -> Result<Vec<u64>, StoreError> {
         if to.exists() {
             return Err(StoreError::BackupExists { path: to.to_owned() });
         }
-        let path = to.to_str().ok_or_else(|| StoreError::Name { path: to.to_owned() })?;
-        file::reserve(to)?;
-        self.connection.execute("VACUUM INTO ?1", [path])?;
-        Ok(())
+        if !file::has_database(directory) {
+            return Err(StoreError::NoStore { path: directory.to_owned() });
+        }
+        // If no server runs, the lock keeps others from starting.
+        let (connection, _lock) = match file::lock(directory) {
+            Ok((directory, lock)) => (file::open(&directory)?, Some(lock)),
+            Err(StoreError::Locked { path }) => {
+                (file::open_to_read(&path.join(file::DATABASE))?, None)
+            }
+            Err(error) => return Err(error),
+        };
+        file::copy_database(&connection, to)?;
+        epochs(&file::open_to_read(to)?)
     }
 
     /// Replaces the database of a store that is not open by a backup of the same epoch. The audit
@@ -120,6 +142,8 @@ impl Store {
         let copy = file::copy(from, &directory)?;
         let store = Self {
             connection: file::open_at(copy.path())?,
+            database: FileId::at(copy.path()),
+            log: OnceCell::new(),
             audit: AuditLog::open(&directory, now)?,
             directory,
             master,
@@ -187,4 +211,10 @@ impl Store {
     pub fn audit(&self) -> &AuditLog {
         &self.audit
     }
+}
+
+fn epochs(connection: &Connection) -> Result<Vec<u64>, StoreError> {
+    let mut statement = connection.prepare("SELECT number FROM epoch ORDER BY number")?;
+    let numbers = statement.query_map([], |row| row.get::<_, i64>(0))?;
+    numbers.map(|number| file::unsigned(number?, "number")).collect()
 }

@@ -81,7 +81,10 @@ pub enum RefreshRefusal {
     #[error("this server is not in the group that has the key")]
     NoMember,
     /// A refresh to another group is open or approved here.
-    #[error("another refresh is under way: give it up first")]
+    #[error(
+        "another refresh is under way, or approved here: give it up at f+1 servers first, with \
+         `sunder quorum refresh --cancel`"
+    )]
     UnderWay,
     /// There is none.
     #[error("no refresh is under way")]
@@ -266,9 +269,11 @@ impl Server {
         }
     }
 
-    /// The operator has changed the rules.
-    pub fn set_rules(&mut self, rules: Vec<Rule>) {
-        self.settings.rules = rules;
+    /// The operator has changed the settings. The delays are those of the next refresh, the time
+    /// for a signature that of the next request.
+    pub fn reconfigure(&mut self, rules: Vec<Rule>, delays: Delays, timeouts: Timeouts) {
+        let settings = &mut self.settings;
+        (settings.rules, settings.delays, settings.timeouts) = (rules, delays, timeouts);
     }
 
     /// The driver has registered a message, so that it may be signed.
@@ -288,14 +293,20 @@ impl Server {
     pub fn start_refresh(&mut self, group: Group, now: Duration) -> Result<(), RefreshRefusal> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
         let epoch = epoch.filter(|_| self.newer.is_none()).ok_or(RefreshRefusal::NoMember)?;
-        match (epoch.board.run(), &self.wish) {
-            (Some(run), _) if *run.group() == group => Ok(()),
-            (None, Some(Wish::Approve(wanted))) if *wanted == group => Ok(()),
-            (None, None) => {
+        let approved = epoch.index.and_then(|index| epoch.board.approvals().get(&index));
+        let wanted = match (epoch.board.run(), &self.wish) {
+            (Some(run), _) => Some(run.group()),
+            (None, Some(Wish::Approve(wanted))) => Some(wanted),
+            (None, Some(Wish::Cancel)) => return Err(RefreshRefusal::UnderWay),
+            (None, None) => approved,
+        };
+        match wanted {
+            Some(wanted) if *wanted == group => Ok(()),
+            Some(_) => Err(RefreshRefusal::UnderWay),
+            None => {
                 (self.wish, self.wish_at) = (Some(Wish::Approve(group)), now);
                 Ok(())
             }
-            _ => Err(RefreshRefusal::UnderWay),
         }
     }
 
@@ -321,8 +332,8 @@ impl Server {
     /// How the server is placed and how far it is.
     pub fn status(&self) -> Status {
         let epoch = self.epoch.as_ref().map(|epoch| epoch.status());
-        let behind = self.behind();
-        Status { height: self.height, epoch, behind, requests: self.requests.len() }
+        let (height, requests, behind) = (self.height, self.requests.len(), self.behind());
+        Status { height, epoch, behind, requests, has_wish: self.wish.is_some() }
     }
 
     fn step(&mut self, now: Duration, generator: &mut Generator) -> Result<(), RandomError> {

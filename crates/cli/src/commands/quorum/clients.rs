@@ -15,7 +15,7 @@ use quorum::server::Start;
 use serde::Serialize;
 use tokio::time::sleep;
 
-use super::page::doing;
+use super::page;
 use crate::console;
 use crate::failure::Failure;
 use crate::progress::Progress;
@@ -80,18 +80,23 @@ enum EncodingName {
 ///
 /// It begins when f+1 servers have approved the same new group: run this at f+1 of them. The new
 /// servers must run. Afterwards the new group signs under the same public key, and the old servers
-/// wipe their shares. Stopping this command does not stop the refresh.
+/// wipe their shares. Stopping this command does not stop the refresh. A refresh that cannot be
+/// finished ends when f+1 servers have given it up with --cancel; then another can be approved.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example: sunder quorum refresh --socket /run/sunder/quorum-office/api --to nodes.toml"
+    after_help = "Example: sunder quorum refresh --socket /run/sunder/quorum-office/api --to nodes.toml
+Or:      sunder quorum refresh --socket /run/sunder/quorum-office/api --cancel"
 )]
 pub(super) struct RefreshArguments {
     #[command(flatten)]
     server: Server,
     /// The servers of the new group, in TOML, as for `sunder quorum init`
-    #[arg(long, value_name = "FILE")]
-    to: PathBuf,
-    /// Do not wait until it is done
+    #[arg(long, value_name = "FILE", required_unless_present = "cancel")]
+    to: Option<PathBuf>,
+    /// Give up the refresh that is under way or approved
+    #[arg(long, conflicts_with = "to")]
+    cancel: bool,
+    /// Do not wait until it is done or has been given up
     #[arg(long)]
     no_wait: bool,
 }
@@ -176,27 +181,45 @@ pub(super) fn sign(arguments: &Sign) -> Result<(), Failure> {
 }
 
 pub(super) fn refresh(arguments: &RefreshArguments) -> Result<(), Failure> {
-    let nodes = service::config::read_file(&arguments.to);
+    let nodes = arguments.to.as_deref().map(service::config::read_file).transpose();
     let nodes = nodes.map_err(|error| Failure::Usage(error.to_string()))?;
     let is_waiting = !arguments.no_wait;
     let done = arguments.server.ask(async |client| {
-        let begun = client.start_refresh(nodes).await?;
+        let begun = match nodes {
+            Some(nodes) => client.start_refresh(nodes).await?,
+            None => client.cancel_refresh().await?,
+        };
         if is_waiting { follow(client, begun).await } else { Ok(begun) }
     })?;
     let Refresh { epoch, step, .. } = done;
-    match step {
-        RefreshStep::Done => console::print_line(&format!("epoch {epoch} has begun")),
-        _ => console::print_line(&format!("the refresh to epoch {epoch} is approved here")),
+    match (step, arguments.cancel) {
+        (RefreshStep::Done, false) => console::print_line(&format!("epoch {epoch} has begun")),
+        (RefreshStep::Done, true) => {
+            let what = format!("epoch {epoch} has begun: it was too late to give the refresh up");
+            Err(Failure::Failed(what))
+        }
+        (RefreshStep::Cancelled, true) => {
+            console::print_line(&format!("the refresh to epoch {epoch} was given up"))
+        }
+        (RefreshStep::Cancelled, false) => {
+            Err(Failure::Failed(format!("the refresh to epoch {epoch} was given up")))
+        }
+        (_, true) => console::print_line(&format!(
+            "the refresh to epoch {epoch} is given up here; it ends when {} servers have",
+            done.cancelled_of
+        )),
+        (_, false) => {
+            console::print_line(&format!("the refresh to epoch {epoch} is approved here"))
+        }
     }
 }
 
-/// Shows how far a refresh is, until it is done.
+/// Shows how far a refresh is, until it is over.
 async fn follow(client: &Client, begun: Refresh) -> Result<Refresh, ClientError> {
     let progress = Progress::unknown();
-    let mut now = begun.clone();
-    while let Some(step) = doing(now.step).filter(|_| now.epoch == begun.epoch) {
-        let Refresh { epoch, done, of, .. } = now;
-        progress.doing(format!("epoch {epoch}: {step}, {done} of {of}"));
+    let (epoch, mut now) = (begun.epoch, begun);
+    while !matches!(now.step, RefreshStep::Done | RefreshStep::Cancelled) && now.epoch == epoch {
+        progress.doing(format!("epoch {epoch}: {}", page::progress(&now)));
         sleep(POLL_INTERVAL).await;
         now = client.refresh().await?;
     }

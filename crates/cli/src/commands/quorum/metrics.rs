@@ -11,6 +11,11 @@ pub(super) const METRICS: &[Metric<Named>] = &[
         "Whether the server can sign and the agreement log makes progress.",
         |status, samples| samples.add(&[], u8::from(status.0.health.ok)),
     ),
+    gauge(
+        "sunder_quorum_unhealthy_seconds",
+        "For how long something has been wrong.",
+        |status, samples| samples.add(&[], status.0.health.problem_s.unwrap_or(0)),
+    ),
     gauge("sunder_quorum_epoch", "The epoch whose shares it has.", |status, samples| {
         samples.add_known(&[], status.0.health.epoch);
     }),

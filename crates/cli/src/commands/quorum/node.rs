@@ -1,26 +1,24 @@
 //! `sunder quorum node`: one server of a group.
 
-use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use keys::file::exposure;
-use keys::{PublicKey, RsaPublicKey};
 use quorum::Digest;
 use quorum::api::ApiSocket;
 use quorum::consensus::{self, Consensus};
 use quorum::log::LogFailed;
-use quorum::node::{self, Config, KEYS, LogBefore, LogStart, MasterKeySource, Node, Opened};
+use quorum::node::{self, Config, KEYS, LogBefore, LogStart, Node, Opened};
+use quorum::store::LOG_FILE;
 use service::config::{Keys, Problems};
 use service::memory;
 use service::signals::{self, StopSignals};
 use service::status::name_of;
 use tracing::{info, warn};
 
-use super::{Named, page};
-use crate::checks::finding::{Finding, Level};
-use crate::checks::{host, listeners};
+use super::{Named, examine, page};
+use crate::checks::finding::Finding;
+use crate::checks::host;
 use crate::console;
 use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
@@ -28,16 +26,14 @@ use crate::failure::Failure;
 /// A complete configuration, shown by `--help`.
 pub(super) const EXAMPLE: &str = include_str!("node.toml");
 
-/// The file of the agreement log in the store's directory.
-const LOG_FILE: &str = "log.sqlite";
-
 /// Runs one server of a group.
 ///
 /// Keeps links with the other servers, signs with them what is registered or what a rule allows,
 /// and takes part in refreshes. Local users reach it by its socket; whoever may connect to it may
 /// register, sign and refresh.
 ///
-/// Stops on SIGINT or SIGTERM. Reads the rules of its configuration again on SIGHUP.
+/// Stops on SIGINT or SIGTERM. Reads its configuration again on SIGHUP: rules, peers, delays
+/// and timeouts are in force at once, and the log names what needs a restart.
 /// `sunder status` shows its state; `RUST_LOG=debug` logs more.
 #[derive(clap::Args)]
 #[command(after_help = help())]
@@ -64,7 +60,7 @@ be sent to another server.";
     }
 
     fn examine(config: &Config) -> Result<Vec<Finding>, Failure> {
-        Ok(findings(config))
+        examine::findings(config)
     }
 
     fn page(now: &Named, before: Option<&Named>) -> String {
@@ -130,9 +126,16 @@ async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
     let (source, name) = (node.handle(), name_of(&path));
     let status = move || Named(source.status(name.clone()));
     let _status = daemon::answer_status::<Quorum>(status);
-    let take = move |config: Config| {
-        let handle = handle.clone();
-        async move { handle.set_rules(config.rules).await.map_err(io::Error::other) }
+    let take = move |new: Config| {
+        let (handle, unchanged) = (handle.clone(), config.needs_restart(&new));
+        async move {
+            handle.reload(new).await.map_err(io::Error::other)?;
+            if !unchanged.is_empty() {
+                let settings = unchanged.join(", ");
+                warn!(%settings, "changed settings that are in force after a restart only");
+            }
+            Ok(())
+        }
     };
     signals::reload_on_hangup(hangups, move || daemon::load::<Quorum>(&path), take);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -145,59 +148,6 @@ async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
     };
     let ended = signals::until_stopped(signals, running, || drop(stop)).await?;
     ended.map_err(|error| failed(&error))
-}
-
-/// What is found on this host.
-fn findings(config: &Config) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let at = |path: &Path| config.config_dir.join(path);
-    let error =
-        |subject: &str, what: String, fix: &str| Finding::new(Level::Error, subject, what, fix);
-    let identity = at(&config.identity);
-    findings.push(match (keys::SecretKey::read(&identity), exposure(&identity)) {
-        (Err(failed), _) => error("identity", failed.to_string(), "name the file of a key"),
-        (Ok(_), Some(exposed)) => error("identity", exposed.what(), &exposed.fix()),
-        (Ok(key), None) => Finding::ok("identity", format!("this server is {}", key.public())),
-    });
-    findings.push(match RsaPublicKey::read(&at(&config.public_key)) {
-        Ok(key) => Finding::ok("public_key", format!("an RSA key of {} bits", key.bits())),
-        Err(failed) => error("public_key", failed.to_string(), "copy public.pem from the ceremony"),
-    });
-    if let MasterKeySource::File(path) = &config.master_key {
-        let read = quorum::store::MasterKey::read(&at(path));
-        findings.push(match read {
-            Ok(_) => Finding::ok("master_key", "it can be read, by its owner only"),
-            Err(failed) => error("master_key", failed.to_string(), "name the file of a key"),
-        });
-    }
-    if let Some(share) = &config.share
-        && let Ok(true) = at(share).try_exists()
-    {
-        let what = "it is there, and destroyed as soon as the server has started";
-        findings.push(Finding::ok("share", what));
-    }
-    if config.peers.is_empty() && config.share.is_none() && !at(&config.store).exists() {
-        findings.push(error(
-            "share",
-            "neither `share` nor a [[peer]]: the server can get no shares".into(),
-            "name the file from the ceremony, or the servers of the group that has the key",
-        ));
-    }
-    let mut names: HashMap<[u8; 32], PublicKey> = HashMap::new();
-    for peer in &config.peers {
-        if names.insert(peer.key.to_bytes(), peer.key).is_some() {
-            let what = format!("two have the identity {}", peer.key);
-            findings.push(error("peer", what, "give each the identity of its server"));
-        }
-    }
-    findings.extend(config.listen.iter().map(|address| {
-        listeners::tcp("listen", *address, || {
-            listeners::own_or_anothers("listen", *address, "quorum node")
-        })
-    }));
-    findings.push(host::locked_memory(memory::lock()));
-    findings.push(host::random());
-    findings
 }
 
 #[cfg(test)]

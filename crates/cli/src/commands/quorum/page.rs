@@ -1,6 +1,6 @@
 //! The page that `sunder status` shows for a server of a quorum.
 
-use quorum::api::{Refresh, RefreshStep};
+use quorum::api::{Awaited, Refresh, RefreshStep};
 use quorum::links::LinkStatus;
 use quorum::node::Status;
 
@@ -19,31 +19,51 @@ pub(super) fn page(now: &Status, _before: Option<&Status>) -> String {
         format!("{name}  {place}{epoch}, height {height}, running for {:.0} s", now.uptime_s);
     let problem = match &now.health.problem[..] {
         "" => String::new(),
-        problem => format!("wrong: {problem}\n"),
+        problem => match now.health.problem_s {
+            Some(seconds) => format!("wrong for {seconds} s: {problem}\n"),
+            None => format!("wrong: {problem}\n"),
+        },
     };
     let signed = format!("signed {}, refused {}\n", now.signed, now.refused);
     let refresh = now.refresh.as_ref().map_or(String::new(), refresh);
     format!("{head}\n{problem}{signed}{refresh}\n{}", aligned(&SIDES, &links(&now.links)))
 }
 
-/// One line about a refresh.
+/// What is known about a refresh, in one line or two.
 fn refresh(refresh: &Refresh) -> String {
-    let Refresh { epoch, done, of, .. } = refresh;
-    match doing(refresh.step) {
-        Some(step) => format!("refresh to epoch {epoch}: {step}, {done} of {of}\n"),
-        None => format!("refresh to epoch {epoch}: done\n"),
-    }
+    let epoch = refresh.epoch;
+    let problem = match &refresh.problem[..] {
+        "" => String::new(),
+        problem => format!("wrong: {problem}\n"),
+    };
+    format!("refresh to epoch {epoch}: {}\n{problem}", progress(refresh))
 }
 
-/// What is being done in a step; `None` after the last.
-pub(super) fn doing(step: RefreshStep) -> Option<&'static str> {
-    match step {
-        RefreshStep::Approving => Some("waiting for approvals"),
-        RefreshStep::SessionKeys => Some("session keys of new servers"),
-        RefreshStep::Dealing => Some("shares dealt and confirmed"),
-        RefreshStep::Computing => Some("new servers with their shares"),
-        RefreshStep::Done => None,
-    }
+/// How far a refresh is, and for whom it waits.
+pub(super) fn progress(refresh: &Refresh) -> String {
+    let Refresh { done, of, waiting_for, cancelled, cancelled_of, .. } = refresh;
+    let step = match refresh.step {
+        RefreshStep::Approving => "approvals of servers",
+        RefreshStep::SessionKeys => "session keys of new servers",
+        RefreshStep::Dealing => "shares dealt and confirmed",
+        RefreshStep::Computing => "new servers with their shares",
+        RefreshStep::Done => return "done".into(),
+        RefreshStep::Cancelled => return format!("given up by {cancelled_of} servers"),
+    };
+    let awaited = |it: &Awaited| {
+        let link = if it.connected { "" } else { ", no link" };
+        format!("{} ({}{link})", it.server, it.address)
+    };
+    let awaited: Vec<String> = waiting_for.iter().map(awaited).collect();
+    let awaited = match &awaited[..] {
+        [] => String::new(),
+        awaited => format!("; not yet: {}", awaited.join(", ")),
+    };
+    let cancelled = match cancelled {
+        0 => String::new(),
+        cancelled => format!("; given up by {cancelled} of {cancelled_of}"),
+    };
+    format!("{step}, {done} of {of}{awaited}{cancelled}")
 }
 
 const SIDES: [Side; 5] = [Side::Left, Side::Left, Side::Left, Side::Right, Side::Right];
@@ -62,4 +82,43 @@ fn links(links: &[LinkStatus]) -> Vec<[String; 5]> {
         [link.address.to_string(), server, state, round_trip, link.queued_bytes.to_string()]
     };
     std::iter::once(head).chain(links.iter().map(row)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refresh_says_how_far_it_is_and_for_whom_it_waits() {
+        let awaited = |server, connected| Awaited {
+            server,
+            identity: "0a".repeat(32),
+            address: "192.0.2.1:6530".parse().unwrap(),
+            connected,
+        };
+        let mut state = Refresh {
+            epoch: 3,
+            step: RefreshStep::Approving,
+            done: 1,
+            of: 2,
+            waiting_for: vec![awaited(2, true), awaited(4, false)],
+            cancelled: 0,
+            cancelled_of: 2,
+            problem: String::new(),
+        };
+        assert_eq!(
+            refresh(&state),
+            "refresh to epoch 3: approvals of servers, 1 of 2; not yet: 2 (192.0.2.1:6530), \
+             4 (192.0.2.1:6530, no link)\n"
+        );
+        state.waiting_for.clear();
+        (state.cancelled, state.problem) = (1, "different lists".into());
+        assert_eq!(
+            refresh(&state),
+            "refresh to epoch 3: approvals of servers, 1 of 2; given up by 1 of 2\n\
+             wrong: different lists\n"
+        );
+        state.step = RefreshStep::Cancelled;
+        assert_eq!(progress(&state), "given up by 2 servers");
+    }
 }

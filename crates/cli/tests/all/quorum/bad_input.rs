@@ -15,7 +15,7 @@ use quorum::links::{Inbox, Lane, Links, Peer, Topic};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use super::{Group, Server, wait_until};
+use super::group::{Group, Server, wait_until};
 
 /// The lengths of a hello and of the answer to it.
 const HELLO_LEN: usize = 137;

@@ -16,7 +16,7 @@ use quorum::{Combination, Label, SEED_LEN, SecretInteger, Seed, ShareRange};
 use sha2::{Digest as _, Sha256};
 
 use self::memory_scan::SoughtSecrets;
-use super::{Group, Server, wait_until};
+use super::group::{Group, Server, wait_until};
 
 /// What is searched for, with a name for each.
 #[derive(Default)]

@@ -92,6 +92,14 @@ impl Client {
         self.json(Method::POST, "/v1/refreshes", nodes.into()).await
     }
 
+    /// Gives up the refresh that is under way or approved. It ends when f+1 servers have.
+    ///
+    /// # Errors
+    /// When the server does not answer, or refuses.
+    pub async fn cancel_refresh(&self) -> Result<Refresh, ClientError> {
+        self.json(Method::DELETE, "/v1/refreshes", Bytes::new()).await
+    }
+
     /// The refresh that is under way, or the last one.
     ///
     /// # Errors

@@ -36,6 +36,10 @@ impl LocalService for Refusing {
         }
     }
 
+    async fn cancel_refresh(&self, _: Option<u32>) -> Result<Refresh, Refusal> {
+        refuse("none")
+    }
+
     fn refresh(&self) -> Option<Refresh> {
         None
     }
@@ -55,7 +59,8 @@ impl LocalService for Refusing {
     fn health(&self) -> Health {
         let problem = "none".to_owned();
         let (epoch, height, waiting_s, connected, needed) = (None, 0, None, 0, 1);
-        Health { ok: false, problem, epoch, height, waiting_s, connected, needed }
+        let (ok, problem_s) = (false, None);
+        Health { ok, problem, problem_s, epoch, height, waiting_s, connected, needed }
     }
 
     fn refused(&self, request: &'static str, reason: &str) {

@@ -29,6 +29,9 @@ use super::{LocalService, MAX_BODY_LEN, OPENAPI, Refusal, RefusalKind};
 /// How many connections are served at a time. More wait in the socket's queue.
 const MAX_CONNECTIONS: usize = 64;
 
+/// The longest path of a Unix socket, in bytes.
+const MAX_PATH: usize = 107;
+
 /// The time in which a client has to send a request's header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -74,6 +77,13 @@ impl ApiSocket {
     ) -> io::Result<Self> {
         let (folder, name) = TrustedFolder::of(path).map_err(io::Error::other)?;
         let path = folder.path().join(name);
+        if path.as_os_str().len() > MAX_PATH {
+            let what = format!(
+                "socket: {} has more than {MAX_PATH} bytes; choose a shorter path",
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         if StdUnixStream::connect(&path).is_ok() {
             let what = format!("{} is in use by another process; stop it first", path.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
@@ -198,6 +208,9 @@ async fn perform(
             let nodes = String::from_utf8(body.into()).map_err(malformed)?;
             let refresh = service.start_refresh(nodes, user).await?;
             route::json(StatusCode::ACCEPTED, &refresh)
+        }
+        Operation::CancelRefresh => {
+            route::json(StatusCode::ACCEPTED, &service.cancel_refresh(user).await?)
         }
         Operation::Refresh => match service.refresh() {
             Some(refresh) => route::json(StatusCode::OK, &refresh),

@@ -21,6 +21,14 @@ struct Fake {
     is_ill: bool,
 }
 
+fn state(step: RefreshStep) -> Refresh {
+    let address = "192.0.2.1:6530".parse().unwrap();
+    let awaited = Awaited { server: 4, identity: "0a".repeat(32), address, connected: false };
+    let (waiting_for, problem) = (vec![awaited], "different lists".into());
+    let (epoch, done, of, cancelled, cancelled_of) = (2, 1, 2, 0, 2);
+    Refresh { epoch, step, done, of, waiting_for, cancelled, cancelled_of, problem }
+}
+
 impl LocalService for Fake {
     async fn register(&self, message: Bytes, user: Option<u32>) -> Result<Registered, Refusal> {
         assert_eq!(user, Some(rustix::process::geteuid().as_raw()));
@@ -46,11 +54,16 @@ impl LocalService for Fake {
         if nodes.is_empty() {
             return Err(Refusal::new(RefusalKind::Malformed, "no nodes"));
         }
-        Ok(Refresh { epoch: 2, step: RefreshStep::Approving, done: 1, of: 2 })
+        Ok(state(RefreshStep::Approving))
+    }
+
+    async fn cancel_refresh(&self, _: Option<u32>) -> Result<Refresh, Refusal> {
+        let none = || Refusal::new(RefusalKind::Conflict, "there is none");
+        (!self.is_ill).then_some(state(RefreshStep::Cancelled)).ok_or_else(none)
     }
 
     fn refresh(&self) -> Option<Refresh> {
-        (!self.is_ill).then_some(Refresh { epoch: 2, step: RefreshStep::Done, done: 1, of: 1 })
+        (!self.is_ill).then_some(state(RefreshStep::Done))
     }
 
     fn witnesses(&self) -> Result<Witnesses, Refusal> {
@@ -69,7 +82,8 @@ impl LocalService for Fake {
     fn health(&self) -> Health {
         let problem = if self.is_ill { "no shares" } else { "" }.to_owned();
         let (epoch, height, waiting_s, connected, needed) = (Some(1), 7, None, 3, 1);
-        Health { ok: !self.is_ill, problem, epoch, height, waiting_s, connected, needed }
+        let (ok, problem_s) = (!self.is_ill, self.is_ill.then_some(5));
+        Health { ok, problem, problem_s, epoch, height, waiting_s, connected, needed }
     }
 
     fn refused(&self, request: &'static str, reason: &str) {
@@ -225,6 +239,8 @@ fn answers_are_as_documented() {
             ("POST", "/v1/refreshes", b"\xff", 400),
             ("GET", "/v1/refreshes", b"", if is_ill { 404 } else { 200 }),
             ("GET", "/v1/refreshes", b"body", 400),
+            ("DELETE", "/v1/refreshes", b"", if is_ill { 409 } else { 202 }),
+            ("DELETE", "/v1/refreshes", b"body", 400),
             ("GET", "/v1/witnesses", b"", 200),
             ("GET", "/v1/public-key", b"", if is_ill { 503 } else { 200 }),
             ("GET", "/v1/headers", b"", 200),
@@ -256,7 +272,10 @@ fn a_request_that_is_too_long_or_unknown_is_refused_in_one_line() {
     };
     let (status, reason) = said("GET", "/v1/other");
     assert!(status == 404 && reason.contains("/v1/openapi.json"), "{reason}");
-    assert_eq!(said("PUT", "/v1/refreshes"), (405, "this path takes POST, GET only".into()));
+    assert_eq!(
+        said("PUT", "/v1/refreshes"),
+        (405, "this path takes POST, GET, DELETE only".into())
+    );
     assert_eq!(served.exchange(b"nonsense\r\n\r\n").0, 400);
 }
 
@@ -285,7 +304,8 @@ fn the_client_gets_what_the_server_says() {
         assert!(registered.new && !client.register(message.clone()).await.unwrap().new);
         assert_eq!(client.sign(message, Encoding::Pss).await.unwrap(), "pss message");
         assert_eq!(client.start_refresh("[[node]]".into()).await.unwrap().epoch, 2);
-        assert_eq!(client.refresh().await.unwrap().step, RefreshStep::Done);
+        assert_eq!(client.cancel_refresh().await.unwrap(), state(RefreshStep::Cancelled));
+        assert_eq!(client.refresh().await.unwrap(), state(RefreshStep::Done));
         assert_eq!(client.witnesses().await.unwrap().witnesses.len(), 4);
         assert!(client.public_key().await.unwrap().starts_with(b"-----BEGIN"));
         assert_eq!(client.headers().await.unwrap()[..], [0, 255]);

@@ -70,7 +70,7 @@ pub(super) async fn answer(
     Ok((stream, unconfirmed.confirm(&confirm)?))
 }
 
-fn ephemeral(generator: &mut Generator) -> Result<Ephemeral, RandomError> {
+pub(super) fn ephemeral(generator: &mut Generator) -> Result<Ephemeral, RandomError> {
     let mut bytes = Zeroizing::new([0; 32]);
     generator.fill(&mut *bytes)?;
     Ok(Ephemeral(bytes))

@@ -142,6 +142,23 @@ impl Config {
     }
 }
 
+impl Config {
+    /// The settings in which `new` differs and that cannot change while a server runs. `share` is
+    /// not one: it is read once.
+    pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
+        let differs = [
+            ("identity", self.identity != new.identity),
+            ("public_key", self.public_key != new.public_key),
+            ("store", self.store != new.store),
+            ("master_key", self.master_key != new.master_key),
+            ("listen", self.listen != new.listen),
+            ("socket", self.socket != new.socket),
+            ("socket_access", self.socket_access != new.socket_access),
+        ];
+        differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
+}
+
 fn master_key(table: &Table<'_>) -> Option<MasterKeySource> {
     let file = table.get("master_key").map(|it| it.text().map(PathBuf::from));
     let credential = table.get("master_credential").map(|it| it.text().map(str::to_owned));
@@ -227,6 +244,31 @@ mod tests {
         let config = Config::from_toml(&more).unwrap();
         assert_eq!(config.rules, [Rule { prefix: b"release ".to_vec(), max_len: 20 }]);
         assert_eq!((config.peers.len(), config.socket_access), (1, SocketAccess::Group));
+    }
+
+    #[test]
+    fn what_cannot_change_while_a_server_runs_is_named() {
+        let config = Config::from_toml(LEAST).unwrap();
+        let peer = keys::SecretKey::new(&[1; 32]).public();
+        let changed = format!(
+            "{LEAST}need_delay_s = 5\nsign_timeout_s = 7\nshare = \"s\"\n\
+             [[rule]]\nprefix = \"a\"\n[[peer]]\nidentity = \"{peer}\"\naddress = \"192.0.2.2:1\"\n"
+        );
+        let changed = Config::from_toml(&changed).unwrap();
+        assert!(config.needs_restart(&changed).is_empty());
+        let other = LEAST.replace("\"s\"", "\"other\"").replace(":6530", ":6531");
+        let other = Config::from_toml(&other).unwrap();
+        assert_eq!(config.needs_restart(&other), ["store", "listen"]);
+        // Every setting is in one of the two.
+        let others = "identity = \"j\"\npublic_key = \"q\"\nstore = \"t\"\nmaster_credential = \"m\"\n\
+                      listen = [\"192.0.2.2:6530\"]\nsocket = \"r.sock\"\nsocket_access = \"group\"\n";
+        let mut named = config.needs_restart(&Config::from_toml(others).unwrap());
+        named.extend(["share", "sign_timeout_s", "need_delay_s", "grace_delay_s", "peer", "rule"]);
+        named.push("master_credential");
+        let mut all = KEYS.names("");
+        all.sort_unstable();
+        named.sort_unstable();
+        assert_eq!(named, all);
     }
 
     #[test]

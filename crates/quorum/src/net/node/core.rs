@@ -9,9 +9,10 @@ use bytes::Bytes;
 use keys::PublicKey;
 use sharing::{Generator, RandomError};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, info, warn};
 
+use super::config::Config;
 use super::local::{Command, Registering, Requested};
 use super::status::Shared;
 use super::{LogBefore, LogStart, Network, NodeError, lock};
@@ -25,7 +26,7 @@ use crate::protocol::server::{
     Change, Event, Job, JobResult, Output, RequestId, Server, Settings, SignRefusal, Start,
 };
 
-/// How often the state is published at least.
+/// How often the state is published, and the health watched, at least.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A node's server and what it works with.
@@ -34,6 +35,8 @@ pub(super) struct Core<L, F> {
     store: Store,
     generator: Generator,
     links: Arc<Links>,
+    /// The servers of the groups.
+    members: Vec<Member>,
     configured_peers: Vec<Peer>,
     signing: Inbox,
     refresh: Inbox,
@@ -107,6 +110,7 @@ where
             store,
             generator: Generator::seeded()?,
             links,
+            members: Vec::new(),
             configured_peers: peers,
             signing,
             refresh,
@@ -131,6 +135,8 @@ where
         mut commands: mpsc::Receiver<Command>,
         mut stopped: oneshot::Receiver<()>,
     ) -> Result<(), NodeError> {
+        let mut ticks = interval(PUBLISH_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.do_outputs()?;
             self.publish();
@@ -156,7 +162,7 @@ where
                 }
                 () = wait => {}
                 // The log goes on by itself: its progress is read again.
-                () = sleep(PUBLISH_INTERVAL) => {}
+                _ = ticks.tick() => self.watch(),
             }
         }
     }
@@ -205,16 +211,29 @@ where
                 let now = self.now();
                 let started = self.server.start_refresh(group, now);
                 if started.is_ok() {
-                    let epoch = self.epoch() + 1;
-                    lock(&self.shared).approve(epoch);
-                    let group = digest.to_string();
+                    let (epoch, group) = (self.epoch() + 1, digest.to_string());
                     self.record(&audit::Event::RefreshApproved { epoch, group })?;
                 }
+                // The caller asks for the state next.
+                self.publish();
                 let _ = reply.send(started);
             }
+            Command::CancelRefresh(reply) => {
+                let now = self.now();
+                let cancelled = self.server.cancel_refresh(now);
+                if cancelled.is_ok() {
+                    let epoch = self.epoch() + 1;
+                    self.record(&audit::Event::RefreshCancelled { epoch })?;
+                }
+                self.publish();
+                let _ = reply.send(cancelled);
+            }
             Command::Record(event) => self.record(&event)?,
-            Command::SetRules(rules, reply) => {
-                self.server.set_rules(rules);
+            Command::Reload(config, reply) => {
+                let Config { rules, delays, timeouts, peers, .. } = *config;
+                self.server.reconfigure(rules, delays, timeouts);
+                self.configured_peers = peers;
+                self.connect();
                 let _ = reply.send(());
             }
         }
@@ -261,7 +280,10 @@ where
             }
             Output::Job(job) => self.jobs.run(job),
             Output::Reply { id, result } => self.reply(id, result)?,
-            Output::Peers(members) => self.connect(&members),
+            Output::Peers(members) => {
+                self.members = members;
+                self.connect();
+            }
             Output::Log { applied } => {
                 let before = self.log.take().map(LogBefore::Log);
                 let inbox = self.for_log.take().map(LogBefore::Inbox);
@@ -327,9 +349,9 @@ where
     }
 
     /// Links with the servers of the groups, and with those of the configuration.
-    fn connect(&self, members: &[Member]) {
+    fn connect(&self) {
         let peer = |member: &Member| Peer { key: member.identity, address: member.address };
-        let mut peers: Vec<Peer> = members.iter().map(peer).collect();
+        let mut peers: Vec<Peer> = self.members.iter().map(peer).collect();
         for configured in &self.configured_peers {
             if peers.iter().all(|peer| peer.key != configured.key) {
                 peers.push(*configured);
@@ -396,6 +418,12 @@ where
     /// Publishes where the server follows its group from. It is long and changes rarely.
     fn publish_start(&self) {
         lock(&self.shared).set_start(self.server.start());
+    }
+
+    /// Looks at what goes wrong without an event.
+    fn watch(&self) {
+        let (links, store) = (self.links.status(), self.store.problem());
+        lock(&self.shared).watch(&links, store);
     }
 
     fn publish(&self) {

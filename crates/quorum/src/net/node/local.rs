@@ -8,6 +8,7 @@ use service::log::LogRateLimiter;
 use sharing::{Generator, RandomError};
 use tokio::sync::oneshot;
 
+use super::config::Config;
 use super::{Handle, lock};
 use crate::net::api::{
     Encoding, Health, LocalService, Refresh, Refusal, RefusalKind, Registered, Witnesses,
@@ -15,7 +16,7 @@ use crate::net::api::{
 use crate::net::nodes::parse_nodes;
 use crate::net::store::audit;
 use crate::protocol::group::{Group, Header};
-use crate::protocol::policy::{self, MessageDigest, Rule};
+use crate::protocol::policy::{self, MessageDigest};
 use crate::protocol::server::{RefreshRefusal, SignRefusal};
 use crate::protocol::wire::Digest;
 
@@ -29,9 +30,10 @@ pub(super) enum Command {
     Sign(Bytes, Encoding, oneshot::Sender<Result<Vec<u8>, SignRefusal>>),
     /// With the group's digest.
     StartRefresh(Group, Digest, oneshot::Sender<Result<(), RefreshRefusal>>),
+    CancelRefresh(oneshot::Sender<Result<(), RefreshRefusal>>),
     /// To be written to the audit log.
     Record(audit::Event),
-    SetRules(Vec<Rule>, oneshot::Sender<()>),
+    Reload(Box<Config>, oneshot::Sender<()>),
 }
 
 /// The answer to a registration.
@@ -87,12 +89,31 @@ impl Handle {
         replied.await.map_err(|_| stopped())
     }
 
-    /// Replaces the rules by which messages are signed without being registered.
+    /// Puts in force what can change of a configuration while the server runs: rules, peers, delays
+    /// and timeouts. [`Config::needs_restart`] says what cannot.
     ///
     /// # Errors
     /// When the server has stopped.
-    pub async fn set_rules(&self, rules: Vec<Rule>) -> Result<(), Refusal> {
-        self.ask(|reply| Command::SetRules(rules, reply)).await
+    pub async fn reload(&self, config: Config) -> Result<(), Refusal> {
+        self.ask(|reply| Command::Reload(Box::new(config), reply)).await
+    }
+
+    /// The state of the refresh that was just approved or given up.
+    fn refreshing(
+        &self,
+        request: &'static str,
+        done: Result<(), RefreshRefusal>,
+    ) -> Result<Refresh, Refusal> {
+        done.map_err(|refusal| {
+            let kind = match refusal {
+                RefreshRefusal::NoMember => RefusalKind::Forbidden,
+                RefreshRefusal::UnderWay | RefreshRefusal::None => RefusalKind::Conflict,
+            };
+            self.record_refusal(request, &refusal.to_string());
+            Refusal::new(kind, refusal)
+        })?;
+        let none = || Refusal::new(RefusalKind::Unavailable, "the refresh is over already");
+        self.refresh_status().ok_or_else(none)
     }
 
     fn record_refusal(&self, request: &'static str, reason: &str) {
@@ -151,20 +172,16 @@ impl LocalService for Handle {
             Header::first(group.clone(), vec![None; group.members().len()], Digest([0; 32]))
                 .digest();
         let started = self.ask(|reply| Command::StartRefresh(group, digest, reply)).await?;
-        started.map_err(|refusal| {
-            let kind = match refusal {
-                RefreshRefusal::NoMember => RefusalKind::Forbidden,
-                RefreshRefusal::UnderWay | RefreshRefusal::None => RefusalKind::Conflict,
-            };
-            self.record_refusal("refresh", &refusal.to_string());
-            Refusal::new(kind, refusal)
-        })?;
-        let none = || Refusal::new(RefusalKind::Unavailable, "the refresh is over already");
-        lock(&self.shared).refresh().ok_or_else(none)
+        self.refreshing("refresh", started)
+    }
+
+    async fn cancel_refresh(&self, _user: Option<u32>) -> Result<Refresh, Refusal> {
+        let cancelled = self.ask(Command::CancelRefresh).await?;
+        self.refreshing("cancel", cancelled)
     }
 
     fn refresh(&self) -> Option<Refresh> {
-        lock(&self.shared).refresh()
+        self.refresh_status()
     }
 
     fn witnesses(&self) -> Result<Witnesses, Refusal> {

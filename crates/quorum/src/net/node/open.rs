@@ -39,6 +39,16 @@ pub enum OpenError {
     /// The share file is wrong.
     #[error("share: {0}")]
     Share(#[from] CeremonyFileError),
+    /// There is neither a share file nor a state.
+    #[error(
+        "share: {} does not exist, and the store has no state: name the `store` that the server had, \
+         or its file from the ceremony; a server that has lost its store recovers its shares without \
+         `share`, with a [[peer]] for each other server", .path.display()
+    )]
+    NoShares {
+        /// The file.
+        path: PathBuf,
+    },
     /// The share file is another server's, or of another key.
     #[error("share: {} is not for this server: {what}", .path.display())]
     OtherShare {
@@ -51,7 +61,7 @@ pub enum OpenError {
     #[error("the store: {0}")]
     Store(#[from] StoreError),
     /// An address cannot be listened on.
-    #[error(transparent)]
+    #[error("listen: {0}; `sunder doctor --config` says why")]
     Listen(#[from] io::Error),
     /// There are no random bytes.
     #[error(transparent)]
@@ -120,12 +130,13 @@ fn open_store(config: &Config) -> Result<Store, OpenError> {
     Ok(Store::open(&directory, master_key(config)?, SystemTime::now())?)
 }
 
-/// Writes a backup of the store of a server that does not run to a new file.
+/// Writes a backup of the store of a server, which may run, to a new file. Returns the epochs whose
+/// shares are in it.
 ///
 /// # Errors
-/// When the store is in use or damaged, or the file cannot be written.
-pub fn back_up(config: &Config, to: &Path) -> Result<(), OpenError> {
-    Ok(open_store(config)?.back_up(to)?)
+/// When there is no store or it is damaged, or the file cannot be written.
+pub fn back_up(config: &Config, to: &Path) -> Result<Vec<u64>, OpenError> {
+    Ok(Store::back_up(&config.config_dir.join(&config.store), to)?)
 }
 
 /// Replaces the store of a server that does not run by a backup of the same epoch.
@@ -147,6 +158,9 @@ fn take_shares(
     let has_state = store.saved()?.start.is_some();
     if has_state && !path.exists() {
         return Ok(());
+    }
+    if !path.exists() {
+        return Err(OpenError::NoShares { path: path.to_owned() });
     }
     let file = read_share_file(path)?;
     let other = |what| OpenError::OtherShare { path: path.to_owned(), what };

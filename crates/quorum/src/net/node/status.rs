@@ -6,20 +6,19 @@ use serde::{Deserialize, Serialize};
 use service::log::LogRateLimiter;
 
 use super::local::Refusals;
+use super::watch::Watch;
 use super::{Handle, lock};
 use crate::log::{Height, Progress};
-use crate::net::api::{Health, Refresh, RefreshStep};
+use crate::net::api::{Awaited, Health, Refresh, RefreshStep};
 use crate::net::links::{LinkStatus, SentBytes};
-use crate::protocol::server::{self, Event, RunStatus, Start};
-
-/// How long entries may wait for the next height of a log that makes progress, and an entry of this
-/// server until it is committed.
-const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::group::Group;
+use crate::protocol::server::{self, EpochStatus, Event, Start};
 
 /// What the server's thread publishes.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    server: Option<server::Status>,
+    pub(super) server: Option<server::Status>,
     start: Option<Start>,
     progress: Option<Progress>,
     /// Since when entries have waited for the height after this one.
@@ -32,6 +31,7 @@ pub(super) struct Shared {
     pub(super) refused_messages: LogRateLimiter,
     pub(super) refusals: Refusals,
     wrong_answers: u64,
+    pub(super) watch: Watch,
 }
 
 /// The status of a node, for people and scripts.
@@ -79,29 +79,11 @@ impl Shared {
         self.start.as_ref()
     }
 
-    pub(super) fn refresh(&self) -> Option<Refresh> {
-        self.refresh.clone()
-    }
-
-    /// This server has approved a refresh.
-    pub(super) fn approve(&mut self, epoch: u64) {
-        let is_known = self.refresh.as_ref().is_some_and(|refresh| refresh.epoch == epoch);
-        if !is_known {
-            let of = self.needed_approvals();
-            self.refresh = Some(Refresh { epoch, step: RefreshStep::Approving, done: 0, of });
-        }
-    }
-
     /// For how long entries have waited: all for the next height, or an own one to be committed.
-    fn waiting(&self, now: Instant) -> Option<Duration> {
+    pub(super) fn waiting(&self, now: Instant) -> Option<Duration> {
         let stalled = self.waiting.map(|(_, since)| now.saturating_duration_since(since));
         let own = self.oldest.map(|(age, at)| age + now.saturating_duration_since(at));
         stalled.max(own)
-    }
-
-    fn needed_approvals(&self) -> u64 {
-        let epoch = self.server.as_ref().and_then(|server| server.epoch.as_ref());
-        epoch.map_or(0, |epoch| epoch.faulty as u64 + 1)
     }
 
     pub(super) fn count(&mut self, is_signed: bool) {
@@ -112,10 +94,13 @@ impl Shared {
     pub(super) fn note(&mut self, event: &Event) {
         match event {
             Event::EpochBegun { epoch, .. } => {
-                let (epoch, step) = (*epoch, RefreshStep::Done);
-                self.refresh = Some(Refresh { epoch, step, done: 1, of: 1 });
+                self.refresh = Some(over(*epoch, RefreshStep::Done));
             }
-            Event::RunCancelled => self.refresh = None,
+            Event::RunCancelled => {
+                let epoch = self.server.as_ref().and_then(|server| server.epoch.as_ref());
+                let epoch = epoch.map_or(0, |epoch| epoch.epoch + 1);
+                self.refresh = Some(over(epoch, RefreshStep::Cancelled));
+            }
             Event::WrongAnswer { .. } => self.wrong_answers += 1,
             _ => {}
         }
@@ -127,10 +112,18 @@ impl Shared {
         progress: Option<Progress>,
         now: Instant,
     ) {
-        if let Some(epoch) = &server.epoch
-            && let Some(run) = &epoch.run
-        {
-            self.refresh = Some(refresh(epoch.epoch + 1, run));
+        if let (Some(epoch), Some(start)) = (&server.epoch, &self.start) {
+            let is_over = self.refresh.as_ref().is_none_or(|refresh| {
+                matches!(refresh.step, RefreshStep::Done | RefreshStep::Cancelled)
+            });
+            match refresh(epoch, server.has_wish, &start.header().group) {
+                Some(now) => self.refresh = Some(now),
+                // It was given up before any approval was committed.
+                None if !is_over => {
+                    self.refresh = Some(over(epoch.epoch + 1, RefreshStep::Cancelled));
+                }
+                None => {}
+            }
         }
         self.waiting = progress.filter(|it| it.waiting > 0).map(|progress| {
             let same = self.waiting.filter(|(height, _)| *height == progress.committed);
@@ -141,41 +134,108 @@ impl Shared {
     }
 }
 
-fn refresh(epoch: u64, run: &RunStatus) -> Refresh {
-    let (step, done, of) = if run.session_keys < run.quorum {
-        (RefreshStep::SessionKeys, run.session_keys, run.servers)
-    } else if run.chosen < run.labels {
-        (RefreshStep::Dealing, run.chosen, run.labels)
-    } else {
-        (RefreshStep::Computing, run.computed, run.quorum)
+/// A refresh that is over.
+fn over(epoch: u64, step: RefreshStep) -> Refresh {
+    let (done, of, cancelled, cancelled_of) = match step {
+        RefreshStep::Cancelled => (0, 1, 1, 1),
+        _ => (1, 1, 0, 1),
     };
-    Refresh { epoch, step, done: done as u64, of: of as u64 }
+    let (waiting_for, problem) = (Vec::new(), String::new());
+    Refresh { epoch, step, done, of, waiting_for, cancelled, cancelled_of, problem }
+}
+
+/// The refresh that is approved or open in an epoch.
+fn refresh(epoch: &EpochStatus, has_wish: bool, current: &Group) -> Option<Refresh> {
+    let needed = current.combination().signer_count();
+    let approvals = epoch.approvals.iter().map(Vec::len).max().unwrap_or(0);
+    let (step, done, of, missing, group) = match &epoch.run {
+        None if approvals == 0 && epoch.cancelled.is_empty() && !has_wish => return None,
+        None => {
+            let approved: Vec<ServerIndex> = epoch.approvals.concat();
+            let servers = current.combination().servers();
+            let missing = servers.filter(|server| !approved.contains(server)).collect();
+            (RefreshStep::Approving, approvals, needed, missing, current)
+        }
+        Some(run) => {
+            let servers = run.group.members().len();
+            let (keys, shares) =
+                (servers - run.without_session_key.len(), servers - run.without_shares.len());
+            if keys < run.quorum {
+                let missing = run.without_session_key.clone();
+                (RefreshStep::SessionKeys, keys, run.quorum, missing, &run.group)
+            } else if run.chosen < run.labels {
+                let missing = run.late_dealers.clone();
+                (RefreshStep::Dealing, run.chosen, run.labels, missing, current)
+            } else {
+                (RefreshStep::Computing, shares, run.quorum, run.without_shares.clone(), &run.group)
+            }
+        }
+    };
+    let awaited = |server: ServerIndex| {
+        let member = group.member(server)?;
+        let (identity, address) = (member.identity.to_string(), member.address);
+        Some(Awaited { server: u64::from(server.0) + 1, identity, address, connected: false })
+    };
+    Some(Refresh {
+        epoch: epoch.epoch + 1,
+        step,
+        done: done as u64,
+        of: of as u64,
+        waiting_for: missing.into_iter().filter_map(awaited).collect(),
+        cancelled: epoch.cancelled.len() as u64,
+        cancelled_of: needed as u64,
+        problem: refresh_problem(epoch),
+    })
+}
+
+/// What an operator has to do, so that a refresh goes on.
+fn refresh_problem(epoch: &EpochStatus) -> String {
+    let numbers = |servers: &[ServerIndex]| {
+        let numbers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+        numbers.join(", ")
+    };
+    match &epoch.run {
+        None if epoch.approvals.len() > 1 => {
+            let lists: Vec<String> = epoch.approvals.iter().map(|it| numbers(it)).collect();
+            format!(
+                "different lists of servers are approved (by {}): give the refresh up at f+1 \
+                 servers with `sunder quorum refresh --cancel`, and approve one list",
+                lists.join("; by ")
+            )
+        }
+        Some(run) if !run.excluded.is_empty() => {
+            format!("of the current group, {} deal wrongly: examine them", numbers(&run.excluded))
+        }
+        Some(run) if !run.faulty.is_empty() => {
+            format!(
+                "of the new group, {} complain without reason: examine them",
+                numbers(&run.faulty)
+            )
+        }
+        _ => String::new(),
+    }
 }
 
 impl Handle {
+    /// The refresh that is under way, or the last one.
+    pub(super) fn refresh_status(&self) -> Option<Refresh> {
+        let links = self.links.status();
+        let own = self.links.own().to_string();
+        let mut refresh = lock(&self.shared).refresh.clone()?;
+        for awaited in &mut refresh.waiting_for {
+            let is_up = |link: &LinkStatus| link.up && link.server == awaited.identity;
+            awaited.connected = awaited.identity == own || links.iter().any(is_up);
+        }
+        Some(refresh)
+    }
+
     /// The status, with the name of the configuration.
     pub fn status(&self, name: String) -> Status {
-        let links = self.links.status();
+        let (links, refresh) = (self.links.status(), self.refresh_status());
         let shared = lock(&self.shared);
         let epoch = shared.server.as_ref().and_then(|server| server.epoch.as_ref());
-        let members = shared.start.as_ref().map(|start| start.header().group.members());
-        let identities: Vec<String> =
-            members.into_iter().flatten().map(|member| member.identity.to_string()).collect();
-        let connected = links.iter().filter(|link| link.up && identities.contains(&link.server));
-        let connected = connected.count();
-        let waiting = shared.waiting(Instant::now());
         let faulty = epoch.map_or(0, |epoch| epoch.faulty);
-        let behind = shared.server.as_ref().and_then(|server| server.behind);
-        let problem = problem(epoch, behind, connected, waiting);
-        let health = Health {
-            ok: problem.is_empty(),
-            problem,
-            epoch: epoch.filter(|epoch| epoch.has_shares).map(|epoch| epoch.epoch),
-            height: shared.server.as_ref().map_or(0, |server| server.height.0),
-            waiting_s: waiting.map(|waiting| waiting.as_secs()),
-            connected: connected as u64,
-            needed: faulty as u64,
-        };
+        let health = shared.health(&links, Instant::now());
         Status {
             name,
             uptime_s: self.start.elapsed().as_secs_f64(),
@@ -185,7 +245,7 @@ impl Handle {
             index: epoch.and_then(|epoch| epoch.index).map(|index| u64::from(index.0) + 1),
             has_shares: epoch.is_some_and(|epoch| epoch.has_shares),
             header_signed: epoch.is_some_and(|epoch| epoch.is_header_signed),
-            refresh: shared.refresh.clone(),
+            refresh,
             signed: shared.signed,
             refused: shared.refused,
             wrong_answers: shared.wrong_answers,
@@ -196,42 +256,6 @@ impl Handle {
     }
 }
 
-/// What is wrong with a server; nothing if it can sign and the log makes progress, or has nothing
-/// to do.
-fn problem(
-    epoch: Option<&server::EpochStatus>,
-    behind: Option<server::Behind>,
-    connected: usize,
-    waiting: Option<Duration>,
-) -> String {
-    if let Some(server::Behind { epoch: newest, invites, needed, .. }) =
-        behind.filter(|behind| behind.is_member)
-    {
-        return format!(
-            "epoch {newest} has begun without it: {invites} of its servers have invited it, and \
-             {needed} must: connect it with more of them"
-        );
-    }
-    let Some(epoch) = epoch else {
-        return "it waits to be invited by a group: approve a refresh to it at f+1 servers".into();
-    };
-    if epoch.index.is_none() || behind.is_some() {
-        return "it is not in the group that has the key: nothing here is needed any more".into();
-    }
-    if !epoch.has_shares {
-        return "it has no shares: it recovers them when f+1 others are connected".into();
-    }
-    let needed = 2 * epoch.faulty;
-    if connected < needed {
-        return format!("{connected} others are connected, and the log needs {needed}");
-    }
-    if let Some(waiting) = waiting.filter(|waiting| *waiting >= PROGRESS_TIMEOUT) {
-        let seconds = waiting.as_secs();
-        return format!("entries have waited for {seconds} s: see which servers are down");
-    }
-    String::new()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,8 +264,13 @@ mod tests {
     #[test]
     fn an_own_entry_that_waits_is_noticed_while_others_are_committed() {
         let (begin, second) = (Instant::now(), Duration::from_secs);
-        let status =
-            || server::Status { height: Height(0), epoch: None, behind: None, requests: 0 };
+        let status = || server::Status {
+            height: Height(0),
+            epoch: None,
+            behind: None,
+            requests: 0,
+            has_wish: false,
+        };
         let mut shared = Shared::default();
         for height in 1..=20 {
             let oldest = Some(second(height));

@@ -18,7 +18,9 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::log::memory::MemoryLog;
-use crate::net::api::{ApiSocket, Client, ClientError, Encoding, RefreshStep, SocketAccess};
+use crate::net::api::{
+    ApiSocket, Client, ClientError, Encoding, Refresh, RefreshStep, SocketAccess,
+};
 use crate::net::ceremony_files;
 use crate::net::consensus::{self, Consensus, Monitor};
 use crate::net::nodes::parse_nodes;
@@ -261,6 +263,73 @@ async fn four_servers_sign_and_move_the_key_to_four_others() {
     let public = small_key().group().public().clone();
     let last = verify_chain(pairs, |message, signature| public.verify(message, signature));
     assert_eq!(last.unwrap().group, parse_nodes(&nodes).unwrap());
+}
+
+/// Two operators approve different lists, see why nothing goes on, and give it up; then they
+/// approve one list, whose servers do not run, and give that up as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refresh_says_for_whom_it_waits_and_is_given_up() {
+    let world = World::new(8);
+    let servers = world.start_all(1..=4).await;
+    until_healthy(&servers).await;
+    let clients: Vec<&Client> = servers.iter().map(|server| &server.client).collect();
+    let none = clients[0].cancel_refresh().await.unwrap_err().to_string();
+    assert_eq!(none, "no refresh is under way");
+    let numbers = |refresh: &Refresh| -> Vec<u64> {
+        refresh.waiting_for.iter().map(|awaited| awaited.server).collect()
+    };
+
+    clients[0].start_refresh(world.nodes(5..=8)).await.unwrap();
+    for client in &clients {
+        until("the approval is counted, and all are connected", async || {
+            client.refresh().await.is_ok_and(|it| {
+                it.done == 1 && it.waiting_for.iter().all(|awaited| awaited.connected)
+            })
+        })
+        .await;
+        let state = client.refresh().await.unwrap();
+        assert_eq!((state.step, state.of, state.epoch), (RefreshStep::Approving, 2, 2));
+        assert_eq!((numbers(&state), &state.problem[..]), (vec![2, 3, 4], ""));
+    }
+    let other = clients[0].start_refresh(world.nodes([5, 6, 7, 4])).await.unwrap_err().to_string();
+    assert!(other.contains("give it up at f+1 servers first"), "{other}");
+    clients[1].start_refresh(world.nodes([5, 6, 7, 4])).await.unwrap();
+    until("the lists differ", async || {
+        let state = clients[3].refresh().await.unwrap();
+        state.problem.starts_with("different lists of servers are approved (by 1; by 2)")
+    })
+    .await;
+    clients[2].cancel_refresh().await.unwrap();
+    until("one has given it up", async || clients[3].refresh().await.unwrap().cancelled == 1).await;
+    clients[0].cancel_refresh().await.unwrap();
+    for client in &clients {
+        until("it is given up", async || {
+            client.refresh().await.unwrap().step == RefreshStep::Cancelled
+        })
+        .await;
+    }
+
+    for client in &clients[..2] {
+        client.start_refresh(world.nodes(5..=8)).await.unwrap();
+    }
+    until("session keys are missing", async || {
+        let state = clients[3].refresh().await.unwrap();
+        state.step == RefreshStep::SessionKeys
+            && (state.done, state.of) == (0, 3)
+            && numbers(&state) == [1, 2, 3, 4]
+            && state.waiting_for.iter().all(|awaited| !awaited.connected)
+    })
+    .await;
+    for client in &clients[1..3] {
+        client.cancel_refresh().await.unwrap();
+    }
+    until("it is given up, too", async || {
+        clients[3].refresh().await.unwrap().step == RefreshStep::Cancelled
+    })
+    .await;
+    let log = fs::read_to_string(world.place.path().join("store-2/audit.log")).unwrap();
+    assert!(log.contains("{\"number\":") && log.contains("refresh-cancelled"), "{log}");
+    assert!(clients[3].health().await.unwrap().ok);
 }
 
 #[tokio::test(flavor = "multi_thread")]

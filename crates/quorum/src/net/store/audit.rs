@@ -22,7 +22,7 @@ use super::error::{StoreError, of_file};
 use crate::protocol::policy::MessageDigest;
 
 /// The name of the file.
-const NAME: &str = "audit.log";
+pub(super) const NAME: &str = "audit.log";
 
 /// The length at which another file is begun, in bytes.
 pub const MAX_FILE: u64 = 64 << 20;
@@ -98,6 +98,11 @@ pub enum Event {
         epoch: u64,
         /// The SHA-256 of the new group, in hexadecimal digits.
         group: String,
+    },
+    /// A refresh was given up by a local user.
+    RefreshCancelled {
+        /// The epoch that was to begin.
+        epoch: u64,
     },
     /// A request was refused.
     Refused {
@@ -205,6 +210,11 @@ impl AuditLog {
         self.len += text.len() as u64;
         self.last = Position { number, hash };
         Ok(())
+    }
+
+    /// The file that is open.
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 
     /// The last line.

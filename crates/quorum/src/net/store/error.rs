@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use keys::trusted::TrustError;
+use rusqlite::{ErrorCode, ffi};
 use sharing::RandomError;
 
 use crate::net::full_disk::{advice_on_database, advice_on_file};
@@ -81,6 +82,21 @@ pub enum StoreError {
         /// The invalid value.
         what: String,
     },
+    /// The name of the store is another file's.
+    #[error("{} is no directory; name another `store`", .path.display())]
+    NoDirectory {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is no store to back up.
+    #[error("{} is no store; give the configuration of a server that has run", .path.display())]
+    NoStore {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The database changes faster than it can be copied.
+    #[error("the server writes all the time, so that its database cannot be copied; try again")]
+    Changing,
     /// The file of a backup exists already.
     #[error("{} exists already; choose another name", .path.display())]
     BackupExists {
@@ -124,8 +140,27 @@ pub enum StoreError {
     Random(#[from] RandomError),
 }
 
+/// What `SQLite` says in one line, and what to do about it unless the disk is full.
 fn one_line(error: &rusqlite::Error) -> String {
-    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    let line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    let fix = match error.sqlite_error().map(|error| (error.code, error.extended_code)) {
+        Some((_, ffi::SQLITE_READONLY_DBMOVED)) => {
+            "; it was removed or replaced while the server ran: restore a backup, or empty the store"
+        }
+        Some((ErrorCode::SystemIoFailure, _)) => {
+            "; see whether the files of the store can be written, and whether the disk is full or \
+             broken (dmesg)"
+        }
+        Some((ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied, _)) => {
+            "; let the server's user read and write all files of the store"
+        }
+        Some((ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase, _)) => {
+            "; restore a backup of this epoch, or empty the store: the server then recovers its \
+             shares from the others"
+        }
+        _ => "",
+    };
+    format!("{line}{fix}")
 }
 
 impl From<rusqlite::types::FromSqlError> for StoreError {

@@ -4,16 +4,18 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use keys::trusted::TrustedFolder;
+use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
 
 use super::error::{StoreError, damaged, of_file};
 
 /// The name of the database.
-const DATABASE: &str = "epochs.sqlite";
+pub(super) const DATABASE: &str = "epochs.sqlite";
 
 /// How long a call waits for other programs that read the database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,7 +83,10 @@ impl Drop for Lock {
 /// When another process holds the lock, or other users can change files there.
 pub(super) fn lock(directory: &Path) -> Result<(PathBuf, Lock), StoreError> {
     let created = DirBuilder::new().recursive(true).mode(0o700).create(directory);
-    created.map_err(of_file(directory))?;
+    created.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => StoreError::NoDirectory { path: directory.to_owned() },
+        _ => of_file(directory)(error),
+    })?;
     let folder = TrustedFolder::new(directory)?;
     for entry in fs::read_dir(folder.path()).map_err(of_file(folder.path()))? {
         folder.check_file(&entry.map_err(of_file(folder.path()))?.file_name())?;
@@ -140,6 +145,68 @@ pub(super) fn open_at(path: &Path) -> Result<Connection, StoreError> {
     }
     check(&mut connection, path)?;
     Ok(connection)
+}
+
+/// Opens a database, which a server may have open, only to read it.
+///
+/// # Errors
+/// When the system refuses.
+pub(super) fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Ok(Connection::open_with_flags(path, flags)?)
+}
+
+/// How many pages are copied at first before a server that runs may write again. If it does, the
+/// copy begins again, with twice as many.
+const PAGES: i32 = 1024;
+
+/// How long is waited while a server writes.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// How often is waited for it.
+const MAX_PAUSES: usize = 10_000;
+
+/// Copies a database to a new file, of which it is one state.
+///
+/// # Errors
+/// When the file exists or cannot be written, or the database changes all the time. Then there is
+/// no file.
+pub(super) fn copy_database(from: &Connection, to: &Path) -> Result<(), StoreError> {
+    reserve(to)?;
+    let copied = copy_pages(from, to);
+    if copied.is_err() {
+        // It is not whole.
+        let _ = fs::remove_file(to);
+    }
+    copied
+}
+
+fn copy_pages(from: &Connection, to: &Path) -> Result<(), StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut copy = Connection::open_with_flags(to, flags)?;
+    let (mut pauses, mut pages, mut left) = (0, PAGES, i32::MAX);
+    {
+        let backup = Backup::new(from, &mut copy)?;
+        loop {
+            match backup.step(pages)? {
+                StepResult::Done => break,
+                StepResult::More => {
+                    let now = backup.progress().remaining;
+                    if now > left {
+                        pages = pages.saturating_mul(2);
+                    }
+                    left = now;
+                }
+                _ if pauses == MAX_PAUSES => return Err(StoreError::Changing),
+                _ => {
+                    pauses += 1;
+                    thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+    copy.close().map_err(|(_, error)| error)?;
+    File::open(to).and_then(|file| file.sync_all()).map_err(of_file(to))
 }
 
 /// Checks that the database is undamaged and of this version. Creates the tables in an empty one.

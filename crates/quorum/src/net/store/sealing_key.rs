@@ -202,7 +202,7 @@ pub(super) fn destroy(directory: &Path, of: KeyOf) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-fn path(directory: &Path, of: KeyOf) -> PathBuf {
+pub(super) fn path(directory: &Path, of: KeyOf) -> PathBuf {
     directory.join(of.file_name())
 }
 

@@ -160,6 +160,16 @@ impl Board {
         self.cancellations.contains(&server)
     }
 
+    /// The groups that old servers have approved in the current run.
+    pub(crate) fn approvals(&self) -> &BTreeMap<ServerIndex, Group> {
+        &self.approvals
+    }
+
+    /// The old servers that have given the current run up.
+    pub(crate) fn cancellations(&self) -> &BTreeSet<ServerIndex> {
+        &self.cancellations
+    }
+
     /// The header of the epoch.
     pub fn epoch(&self) -> &Header {
         &self.epoch

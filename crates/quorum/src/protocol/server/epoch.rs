@@ -1,5 +1,7 @@
 //! The epoch that a server follows: its group, its shares, the board.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use super::machines::RunMachines;
 use super::output::{EpochStatus, Event, RunStatus};
 use super::start::{SignedHeader, Start, StartError};
 use super::{SavedError, Server};
-use crate::protocol::combination::ServerIndex;
+use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::group::{HEADER_MAGIC, Header};
 use crate::protocol::refresh::{self, Board, Parameters, Recovery, Witnesses};
 use crate::protocol::rsa::key::GroupKey;
@@ -71,14 +73,20 @@ impl Epoch {
         let combination = self.header.group.combination();
         let run = self.board.run().filter(|run| run.next_epoch().is_none()).map(|run| {
             let new = run.group().combination();
+            let late: Vec<Label> =
+                combination.labels().filter(|label| run.chosen(*label).is_none()).collect();
+            let late_dealers: BTreeSet<ServerIndex> =
+                late.iter().map(|label| combination.designated_dealer(*label)).collect();
+            let has_key = |server: &ServerIndex| run.session_keys().contains_key(server);
             RunStatus {
                 number: self.board.run_number(),
-                servers: new.server_count(),
-                session_keys: run.session_keys().len(),
-                labels: combination.label_count(),
-                chosen: combination.labels().filter(|it| run.chosen(*it).is_some()).count(),
-                computed: new.servers().filter(|it| run.has_computed(*it)).count(),
+                group: run.group().clone(),
                 quorum: new.quorum(),
+                without_session_key: new.servers().filter(|it| !has_key(it)).collect(),
+                labels: combination.label_count(),
+                chosen: combination.label_count() - late.len(),
+                late_dealers: late_dealers.into_iter().collect(),
+                without_shares: new.servers().filter(|it| !run.has_computed(*it)).collect(),
                 excluded: run.excluded().iter().copied().collect(),
                 faulty: run.faulty().iter().copied().collect(),
             }
@@ -90,8 +98,24 @@ impl Epoch {
             index: self.index,
             has_shares: self.shares.is_some(),
             is_header_signed: self.is_header_signed(),
+            approvals: self.approvals(),
+            cancelled: self.board.cancellations().iter().copied().collect(),
             run,
         }
+    }
+
+    /// The members that have approved the same group, for each of those; the largest first.
+    fn approvals(&self) -> Vec<Vec<ServerIndex>> {
+        let approvals = self.board.approvals();
+        let mut groups: Vec<Vec<ServerIndex>> = Vec::new();
+        for (&server, approved) in approvals {
+            match groups.iter_mut().find(|servers| approvals.get(&servers[0]) == Some(approved)) {
+                Some(servers) => servers.push(server),
+                None => groups.push(vec![server]),
+            }
+        }
+        groups.sort_by_key(|servers| Reverse(servers.len()));
+        groups
     }
 
     pub(super) fn is_header_signed(&self) -> bool {

@@ -10,7 +10,7 @@ use sharing::{Generator, RandomError};
 use super::change::Change;
 use crate::protocol::agreed::{Height, ServerSet};
 use crate::protocol::combination::ServerIndex;
-use crate::protocol::group::Member;
+use crate::protocol::group::{Group, Member};
 use crate::protocol::link::{Lane, Topic};
 use crate::protocol::policy::{MessageDigest, MessageRefusal};
 use crate::protocol::refresh;
@@ -261,6 +261,9 @@ pub struct Status {
     pub behind: Option<Behind>,
     /// Requests for signatures of this server that are under way.
     pub requests: usize,
+    /// Whether its operator has approved a refresh or given it up, and the log has not yet
+    /// committed that.
+    pub has_wish: bool,
 }
 
 /// An epoch that has begun and that a server has not entered: the one that it follows, if any, has
@@ -292,6 +295,11 @@ pub struct EpochStatus {
     pub has_shares: bool,
     /// Whether the group has signed the epoch's header.
     pub is_header_signed: bool,
+    /// The members that have approved a refresh in this run: in groups of those that have approved
+    /// the same one, the largest first.
+    pub approvals: Vec<Vec<ServerIndex>>,
+    /// The members that have given this run up.
+    pub cancelled: Vec<ServerIndex>,
     /// The refresh that is open.
     pub run: Option<RunStatus>,
 }
@@ -301,18 +309,20 @@ pub struct EpochStatus {
 pub struct RunStatus {
     /// The number of the run in this epoch.
     pub number: u32,
-    /// Servers of the new group.
-    pub servers: usize,
-    /// Those that have registered a session key.
-    pub session_keys: usize,
+    /// The new group.
+    pub group: Group,
+    /// How many servers of the new group must register a session key, and compute their shares.
+    pub quorum: usize,
+    /// Servers of the new group that have not registered a session key.
+    pub without_session_key: Vec<ServerIndex>,
     /// The labels, l.
     pub labels: usize,
     /// Those with a chosen dealing.
     pub chosen: usize,
-    /// New servers that have computed their shares.
-    pub computed: usize,
-    /// How many must have.
-    pub quorum: usize,
+    /// The designated dealers of the others.
+    pub late_dealers: Vec<ServerIndex>,
+    /// Servers of the new group that have not computed their shares.
+    pub without_shares: Vec<ServerIndex>,
     /// Dealers that are proven faulty.
     pub excluded: Vec<ServerIndex>,
     /// New servers that complained without reason.

@@ -1,0 +1,446 @@
+//! Tests a server's configuration on this host.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use keys::file::exposure;
+use keys::trusted::{TrustError, TrustedFolder};
+use keys::{PublicKey, RsaPublicKey, SecretKey};
+use quorum::api::{Client, ClientError};
+use quorum::ceremony_files::read_share_file;
+use quorum::group::Group;
+use quorum::links::{Peer, Probe, probe};
+use quorum::node::{Config, MasterKeySource};
+use quorum::store::{Examined, MasterKey, StoreError};
+use rustix::fs::statvfs;
+use service::memory;
+use tokio::task::JoinSet;
+
+use crate::checks::finding::{Finding, Level};
+use crate::checks::{host, listeners};
+use crate::failure::Failure;
+
+/// The free space that a refresh of the largest group may need, in bytes.
+const MUCH_SPACE: u64 = 1 << 30;
+
+/// The free space without which a server soon fails, in bytes.
+const LITTLE_SPACE: u64 = 64 << 20;
+
+/// How far the clock may be behind the last line of the audit log.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
+
+/// The longest path of a Unix socket, in bytes.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// The findings. The servers that it asks log a refused connection.
+pub(super) fn findings(config: &Config) -> Result<Vec<Finding>, Failure> {
+    let mut findings = Vec::new();
+    let identity = identity(&config.config_dir.join(&config.identity), &mut findings);
+    let identity = identity.map(Arc::new);
+    let public = match RsaPublicKey::read(&config.config_dir.join(&config.public_key)) {
+        Ok(key) => {
+            findings.push(Finding::ok("public_key", format!("an RSA key of {} bits", key.bits())));
+            Some(key)
+        }
+        Err(failed) => {
+            let fix = "copy public.pem from the ceremony";
+            findings.push(error("public_key", failed.to_string(), fix));
+            None
+        }
+    };
+    let directory = config.config_dir.join(&config.store);
+    let master = master_key(config, &mut findings);
+    let examined = master.and_then(|master| store(&directory, &master, &mut findings));
+    let is_known = examined.is_some();
+    let store = examined.flatten();
+    let start = store.as_ref().and_then(|store| store.start.as_ref());
+    if let (Some(start), Some(public)) = (start, &public)
+        && let Some(first) = start.chain.first().filter(|first| !first.signature.is_empty())
+        && !public.verify(&first.header.to_bytes(), &first.signature)
+    {
+        let what = "the store is of a group with another key";
+        findings.push(error("public_key", what, "give the public key of the store's group"));
+    }
+    findings.extend(space(&directory));
+    findings.push(clock(store.as_ref(), SystemTime::now()));
+    if is_known {
+        share(config, start.is_some(), identity.as_deref(), public.as_ref(), &mut findings);
+    }
+    findings.extend(socket(&config.config_dir.join(&config.socket)));
+    let mut names: HashMap<[u8; 32], PublicKey> = HashMap::new();
+    for peer in &config.peers {
+        if names.insert(peer.key.to_bytes(), peer.key).is_some() {
+            let what = format!("two have the identity {}", peer.key);
+            findings.push(error("peer", what, "give each the identity of its server"));
+        }
+    }
+    findings.extend(config.listen.iter().map(|address| {
+        listeners::tcp("listen", *address, || {
+            listeners::own_or_anothers("listen", *address, "quorum node")
+        })
+    }));
+    if let Some(identity) = &identity {
+        findings.extend(member(config, store.as_ref(), &identity.public()));
+        let runtime = service::runtime()?;
+        findings.extend(runtime.block_on(async {
+            let mut findings = running(config, store.as_ref()).await;
+            findings.extend(peers(identity, all_peers(config, store.as_ref())).await);
+            findings
+        }));
+    }
+    findings.push(host::locked_memory(memory::lock()));
+    findings.push(host::random());
+    Ok(findings)
+}
+
+fn error(subject: &str, what: impl Into<String>, fix: &str) -> Finding {
+    Finding::new(Level::Error, subject, what, fix)
+}
+
+fn untrusted(subject: &str, error: &TrustError) -> Finding {
+    Finding::new(Level::Error, subject, error.what(), error.fix())
+}
+
+fn identity(path: &Path, findings: &mut Vec<Finding>) -> Option<SecretKey> {
+    let (finding, key) = match (SecretKey::read(path), exposure(path)) {
+        (Err(failed), _) => {
+            let fix = "name the file of the key whose public part is in the list of servers";
+            (error("identity", failed.to_string(), fix), None)
+        }
+        (Ok(key), Some(exposed)) => (untrusted("identity", &exposed), Some(key)),
+        (Ok(key), None) => {
+            let what = format!("this server is {}", key.public());
+            (Finding::ok("identity", what), Some(key))
+        }
+    };
+    findings.push(finding);
+    key
+}
+
+fn master_key(config: &Config, findings: &mut Vec<Finding>) -> Option<MasterKey> {
+    let MasterKeySource::File(path) = &config.master_key else {
+        let what = "it is a credential, which only the service gets: the store was not tried";
+        findings.push(Finding::ok("master_credential", what));
+        return None;
+    };
+    match MasterKey::read(&config.config_dir.join(path)) {
+        Ok(master) => {
+            findings.push(Finding::ok("master_key", "it can be read, by its owner only"));
+            Some(master)
+        }
+        Err(failed) => {
+            let fix = "name the file of the key that encrypts the store";
+            findings.push(error("master_key", failed.to_string(), fix));
+            None
+        }
+    }
+}
+
+/// Whether the store can be opened. What it has; `None` if that is unknown.
+#[expect(clippy::option_option, reason = "unknown is not empty")]
+fn store(
+    directory: &Path,
+    master: &MasterKey,
+    findings: &mut Vec<Finding>,
+) -> Option<Option<Examined>> {
+    let shown = directory.display();
+    match quorum::store::examine(directory, master) {
+        Ok(None) => {
+            findings.push(Finding::ok("store", format!("{shown} is empty, and is created")));
+            Some(None)
+        }
+        Ok(Some(store)) => {
+            let what = match (store.epochs.last(), &store.start) {
+                (Some(epoch), _) => format!("it has the shares of epoch {epoch}"),
+                (None, Some(start)) => {
+                    format!("it follows epoch {}, and has no shares of it", start.header().epoch)
+                }
+                (None, None) => "its server waits to be invited by a group".into(),
+            };
+            findings.push(Finding::ok("store", what));
+            Some(Some(store))
+        }
+        Err(StoreError::Trust(trust)) => {
+            findings.push(untrusted("store", &trust));
+            None
+        }
+        Err(failed) => {
+            let text = failed.to_string();
+            let (what, fix) = text.split_once("; ").unwrap_or((
+                &text,
+                "let the server's user read and write it, or empty the store: the server then \
+                 recovers its shares from the others",
+            ));
+            findings.push(error("store", what, fix));
+            None
+        }
+    }
+}
+
+/// Whether the file system of a store, or of what is to be one, has space.
+fn space(directory: &Path) -> Option<Finding> {
+    let existing = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    let found = statvfs(existing).ok()?;
+    Some(space_of(existing, found.f_bavail.saturating_mul(found.f_frsize), found.f_favail))
+}
+
+/// `files` is 0 where the file system does not count them, too.
+fn space_of(place: &Path, free: u64, files: u64) -> Finding {
+    let (shown, mib) = (place.display(), free >> 20);
+    let fix = "free some space there, or give the store another file system";
+    if free < LITTLE_SPACE {
+        let what = format!("{mib} MiB are free at {shown}: the server stops when none is left");
+        return error("space", what, fix);
+    }
+    if free < MUCH_SPACE {
+        let what = format!("{mib} MiB are free at {shown}: a refresh of 13 servers may need 1024");
+        return Finding::new(Level::Warning, "space", what, fix);
+    }
+    if (1..100).contains(&files) {
+        let what = format!("{files} files more can be made at {shown}");
+        return error("space", what, "remove files there");
+    }
+    Finding::ok("space", format!("{mib} MiB are free at {shown}"))
+}
+
+/// Only the times in logs depend on the clock.
+fn clock(store: Option<&Examined>, now: SystemTime) -> Finding {
+    let written = store.and_then(|store| store.audit_written);
+    match written.and_then(|written| written.duration_since(now).ok()) {
+        Some(behind) if behind > CLOCK_TOLERANCE => {
+            let what = format!(
+                "it is {} s behind the last line of the audit log, whose times are then wrong; \
+                 nothing else depends on it",
+                behind.as_secs()
+            );
+            let fix = "set the clock, for example with NTP";
+            Finding::new(Level::Warning, "clock", what, fix)
+        }
+        _ => Finding::ok("clock", "only the times in logs depend on it"),
+    }
+}
+
+/// Whether the server has its shares, or can get them.
+fn share(
+    config: &Config,
+    has_state: bool,
+    identity: Option<&SecretKey>,
+    public: Option<&RsaPublicKey>,
+    findings: &mut Vec<Finding>,
+) {
+    let Some(share) = &config.share else {
+        if config.peers.is_empty() && !has_state {
+            findings.push(error(
+                "share",
+                "neither `share` nor a [[peer]]: the server can get no shares",
+                "name the file from the ceremony, or the servers of the group that has the key",
+            ));
+        }
+        return;
+    };
+    let path = config.config_dir.join(share);
+    match (path.try_exists(), has_state) {
+        (Ok(false), true) => {}
+        (Ok(false), false) => {
+            let what = format!("{} does not exist, and the store has no state", path.display());
+            let fix = "name the file from the ceremony; a server that has lost its store has none, \
+                       and a [[peer]] for each other server";
+            findings.push(error("share", what, fix));
+        }
+        _ => findings.push(match read_share_file(&path) {
+            Err(failed) => error("share", failed.to_string(), "copy it from the ceremony again"),
+            Ok(file) if public.is_some_and(|public| public != file.public()) => {
+                error("share", "it is of another key than `public_key`", "copy both again")
+            }
+            Ok(file) => {
+                let member = file.header.group.member(file.server).map(|member| member.identity);
+                if identity.is_some_and(|identity| Some(identity.public()) != member) {
+                    let fix = "give this server its own share and identity, as in the list";
+                    error("share", "it is for another `identity`", fix)
+                } else {
+                    let what = "it is there, and destroyed as soon as the server has started";
+                    Finding::ok("share", what)
+                }
+            }
+        }),
+    }
+}
+
+fn socket(path: &Path) -> Option<Finding> {
+    if path.as_os_str().len() > MAX_SOCKET_PATH {
+        let what = format!("{} has more than {MAX_SOCKET_PATH} bytes", path.display());
+        return Some(error("socket", what, "choose a shorter path"));
+    }
+    TrustedFolder::of(path).err().map(|error| untrusted("socket", &error))
+}
+
+/// Whether the group knows this server, at an address where it listens.
+fn member(config: &Config, store: Option<&Examined>, own: &PublicKey) -> Option<Finding> {
+    let start = store?.start.as_ref()?;
+    let refresh = start.refresh.as_ref().map(|refresh| &refresh.header);
+    let headers = [Some(start.header()), refresh];
+    let mut headers = headers.into_iter().flatten();
+    let Some(member) = headers.find_map(|header| header.group.member(header.group.index_of(own)?))
+    else {
+        let epoch = start.header().epoch;
+        let what = format!("the group of epoch {epoch} does not have this server's identity");
+        let fix = "name the identity key that is in the list of servers, or stop this server: the \
+                   key has moved to others";
+        return Some(Finding::new(Level::Warning, "group", what, fix));
+    };
+    let ports: Vec<u16> = config.listen.iter().map(SocketAddr::port).collect();
+    (!ports.contains(&member.address.port())).then(|| {
+        let what = format!("the group reaches this server at {}", member.address);
+        let fix = "listen on this port, or forward it";
+        Finding::new(
+            Level::Warning,
+            "listen",
+            format!("{what}, and it listens on other ports"),
+            fix,
+        )
+    })
+}
+
+/// What the server says of itself, if it runs.
+async fn running(config: &Config, store: Option<&Examined>) -> Vec<Finding> {
+    let path = config.config_dir.join(&config.socket);
+    let client = Client::new(&path);
+    let mut findings = Vec::new();
+    match client.health().await {
+        Ok(health) if health.ok => {
+            let epoch = health.epoch.unwrap_or_default();
+            let what =
+                format!("it runs in epoch {epoch}, and {} others are connected", health.connected);
+            findings.push(Finding::ok("server", what));
+        }
+        Ok(health) => {
+            let fix = "`sunder status` shows its links, and its log the reasons";
+            findings.push(error("server", health.problem, fix));
+        }
+        Err(ClientError::Unconnected { source, .. })
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            let fix = "run this as the server's user, or as root";
+            let what = format!("this user may not ask at {}", path.display());
+            findings.push(Finding::new(Level::Note, "server", what, fix));
+        }
+        Err(ClientError::Unconnected { .. }) => {
+            let what = match store {
+                Some(_) => "it does not run",
+                None => "it does not run, and has not yet",
+            };
+            let fix = "sunder quorum node --config, with this configuration";
+            findings.push(Finding::new(Level::Note, "server", what, fix));
+        }
+        Err(failed) => {
+            let fix = "see its log, and start it again";
+            findings.push(error("server", failed.to_string(), fix));
+        }
+    }
+    if let Ok(refresh) = client.refresh().await
+        && let Some((what, fix)) = refresh.problem.split_once(": ")
+    {
+        findings.push(Finding::new(Level::Warning, "refresh", what, fix));
+    }
+    findings
+}
+
+/// The servers with which this one has links, by the configuration and by what it has.
+fn all_peers(config: &Config, store: Option<&Examined>) -> Vec<Peer> {
+    let share = config.share.as_ref().map(|share| config.config_dir.join(share));
+    let share = share.and_then(|path: PathBuf| read_share_file(&path).ok());
+    let start = store.and_then(|store| store.start.as_ref());
+    let refresh = start.and_then(|start| start.refresh.as_ref());
+    let mut groups = Vec::new();
+    groups.extend(start.map(|start| &start.header().group));
+    groups.extend(refresh.map(|refresh| &refresh.header.group));
+    if start.is_none() {
+        groups.extend(share.as_ref().map(|file| &file.header.group));
+    }
+    let members = groups.into_iter().flat_map(Group::members);
+    let mut peers: Vec<Peer> = Vec::new();
+    let members = members.map(|member| Peer { key: member.identity, address: member.address });
+    for peer in members.chain(config.peers.iter().copied()) {
+        if peers.iter().all(|known| known.key != peer.key) {
+            peers.push(peer);
+        }
+    }
+    peers
+}
+
+/// Whether each server answers with its key.
+async fn peers(own: &Arc<SecretKey>, peers: Vec<Peer>) -> Vec<Finding> {
+    let mut asking = JoinSet::new();
+    for (place, peer) in peers.into_iter().filter(|peer| peer.key != own.public()).enumerate() {
+        let own = Arc::clone(own);
+        asking.spawn(async move { (place, of_peer(&peer, probe(&own, &peer).await)) });
+    }
+    let mut findings = asking.join_all().await;
+    findings.sort_by_key(|(place, _)| *place);
+    findings.into_iter().map(|(_, finding)| finding).collect()
+}
+
+fn of_peer(peer: &Peer, found: Probe) -> Finding {
+    let name = peer.key.to_string();
+    let at = format!("{} at {}", name.get(..8).unwrap_or(&name), peer.address);
+    let warning = |what: String, fix: &str| Finding::new(Level::Warning, "peer", what, fix);
+    match found {
+        Probe::Answers => Finding::ok("peer", format!("{at} has its key, and accepts this server")),
+        Probe::Connects => {
+            Finding::ok("peer", format!("{at} has its key, and connects to this one"))
+        }
+        Probe::Unknown => {
+            let fix = "check `identity` here, and the list of servers or the [[peer]] there";
+            error("peer", format!("{at} does not know this server's identity"), fix)
+        }
+        Probe::Other(what) => {
+            let fix = "check its identity and address in the list of servers or the [[peer]] here";
+            error("peer", format!("{at}: {what}"), fix)
+        }
+        Probe::Refused => {
+            let fix = "start the server there, or check its address here and its `listen`";
+            warning(format!("{at}: nobody listens there"), fix)
+        }
+        Probe::Unreachable(why) => {
+            let fix = "see whether that host runs, and whether a firewall is between";
+            warning(format!("{at}: {why}"), fix)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_space_is_said() {
+        let place = Path::new("/x");
+        for (free, files, level) in [
+            (2 << 30, 0, Level::Ok),
+            (2 << 30, 5, Level::Error),
+            (1 << 29, 9999, Level::Warning),
+            (1 << 20, 9999, Level::Error),
+        ] {
+            assert_eq!(space_of(place, free, files).level, level, "{free} {files}");
+        }
+        assert!(space(Path::new("/nothing/is/here")).unwrap().message.ends_with(" at /"));
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_is_said() {
+        let now = SystemTime::now();
+        let store =
+            |written| Examined { start: None, epochs: vec![], audit_written: Some(written) };
+        assert_eq!(clock(Some(&store(now)), now).level, Level::Ok);
+        let ahead = store(now + Duration::from_secs(3600));
+        let found = clock(Some(&ahead), now);
+        assert!(
+            found.level == Level::Warning && found.message.contains("3600 s behind"),
+            "{found:?}"
+        );
+    }
+}

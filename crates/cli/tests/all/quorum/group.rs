@@ -1,0 +1,191 @@
+//! Servers as processes on loopback.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{Read, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::common::sunder;
+
+/// Makes identity keys and a `nodes.toml` with these addresses.
+pub(super) fn nodes(place: &Path, addresses: &[&str]) {
+    let mut text = String::new();
+    for (i, address) in addresses.iter().enumerate() {
+        let name = format!("{}.key", i + 1);
+        let path = place.join(&name);
+        fs::write(&path, format!("{:02x}", i + 1).repeat(32)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let output = sunder(place, &["quorum", "identity", &name]);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        let identity = String::from_utf8(output.stdout).unwrap();
+        let identity = identity.trim();
+        let _ = writeln!(text, "[[server]]\nidentity = \"{identity}\"\naddress = \"{address}\"");
+    }
+    fs::write(place.join("nodes.toml"), text).unwrap();
+}
+
+pub(super) fn error_of(place: &Path, arguments: &[&str], code: i32) -> String {
+    let output = sunder(place, arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said
+}
+
+/// A server as a process. It is killed when dropped.
+pub(super) struct Server(pub(super) Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended if it cannot be killed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Servers on loopback, numbered from 1, of which the first four have the key.
+pub(super) struct Group {
+    pub(super) place: TempDir,
+    pub(super) addresses: Vec<String>,
+}
+
+impl Group {
+    pub(super) fn new(count: usize) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        // All at once, so that they differ.
+        let free: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses: Vec<String> =
+            free.iter().map(|it| it.local_addr().unwrap().to_string()).collect();
+        let all: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        nodes(place.path(), &all);
+        let group = Self { place, addresses };
+        let text = fs::read_to_string(group.path("nodes.toml")).unwrap();
+        let servers: Vec<&str> = text.split_inclusive("[[server]]\n").skip(1).collect();
+        let list = |servers: &[&str]| {
+            let servers = servers.iter().map(|it| it.trim_end_matches("[[server]]\n"));
+            servers.map(|server| ["[[server]]\n", server].concat()).collect::<String>()
+        };
+        fs::write(group.path("old.toml"), list(&servers[..4])).unwrap();
+        fs::write(group.path("new.toml"), list(&servers[4..])).unwrap();
+        group.run(&["init", "--nodes", "old.toml", "--out", "made"]);
+        fs::write(group.path("master.key"), "0f".repeat(32)).unwrap();
+        fs::set_permissions(group.path("master.key"), fs::Permissions::from_mode(0o600)).unwrap();
+        for number in 1..=count {
+            let share = match number {
+                1..=4 => format!("share = \"made/server-{number}.share\"\n"),
+                _ => String::new(),
+            };
+            let peers = list(&servers[..4]).replace("[[server]]", "[[peer]]");
+            let config = format!(
+                "identity = \"{number}.key\"\npublic_key = \"made/public.pem\"\n{share}\
+                 store = \"store-{number}\"\nmaster_key = \"master.key\"\n\
+                 listen = [\"{}\"]\nsocket = \"{number}.api\"\n{peers}",
+                group.addresses[number - 1]
+            );
+            fs::write(group.path(&format!("{number}.toml")), config).unwrap();
+        }
+        group
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    /// Starts a server. Its log is in a file.
+    pub(super) fn start(&self, number: usize) -> Server {
+        let path = self.path(&format!("{number}.log"));
+        let log = File::options().create(true).append(true).open(path).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_sunder"))
+            .args(["quorum", "node", "--config", &format!("{number}.toml")])
+            .current_dir(self.place.path())
+            .env("RUNTIME_DIRECTORY", self.place.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Server(child)
+    }
+
+    /// Runs a command that succeeds, and returns what it prints.
+    pub(super) fn run(&self, arguments: &[&str]) -> String {
+        let output = sunder(self.place.path(), &[&["quorum"], arguments].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}{}", self.logs());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What `sunder status` shows of the servers.
+    pub(super) fn status(&self) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_sunder"))
+            .arg("status")
+            .env("RUNTIME_DIRECTORY", self.place.path())
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What the servers have logged.
+    pub(super) fn logs(&self) -> String {
+        let logs = (1..=self.addresses.len()).map(|number| {
+            let log = fs::read_to_string(self.path(&format!("{number}.log")));
+            format!("\n{number}:\n{}", log.unwrap_or_default())
+        });
+        logs.collect()
+    }
+
+    /// Waits until these servers are healthy.
+    pub(super) fn wait_until_healthy(&self, numbers: impl IntoIterator<Item = usize>) {
+        let deadline = Instant::now() + Duration::from_secs(40);
+        let mut numbers: Vec<usize> = numbers.into_iter().collect();
+        while !numbers.is_empty() {
+            numbers.retain(|number| {
+                let client = quorum_health(&self.path(&format!("{number}.api")));
+                client.is_none_or(|health| !health.contains("\"ok\":true"))
+            });
+            assert!(Instant::now() < deadline, "not healthy: {numbers:?}{}", self.logs());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(super) fn openssl_accepts(&self, file: &str) -> bool {
+        let signature = format!("{file}.sig");
+        let output = Command::new("openssl")
+            .args(["dgst", "-sha256", "-verify", "made/public.pem", "-signature", &signature, file])
+            .current_dir(self.place.path())
+            .output()
+            .unwrap();
+        output.stdout == b"Verified OK\n"
+    }
+}
+
+/// What a server says of its health; `None` if it does not answer.
+fn quorum_health(socket: &Path) -> Option<String> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    let request = "GET /v1/health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+pub(super) fn signal(server: &Server, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &server.0.id().to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(50);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
