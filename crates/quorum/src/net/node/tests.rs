@@ -356,6 +356,17 @@ async fn a_server_that_stops_is_replaced_and_signs_again_after_a_restart() {
     let status = again.node.handle().status("a".into());
     assert_eq!((status.servers, status.index, status.signed), (4, Some(2), 1));
     assert!(status.has_shares && status.links.len() == 3);
+
+    // Peers that are added are known at once, and those that are left out no longer.
+    let mut config = world.config(2);
+    let address = "127.91.0.1:9".parse().unwrap();
+    config.peers.push(Peer { key: identity(9).public(), address });
+    again.node.handle().reload(config.clone()).await.unwrap();
+    assert_eq!(again.node.handle().status("a".into()).links.len(), 4);
+    config.peers.clear();
+    again.node.handle().reload(config).await.unwrap();
+    let links = again.node.handle().status("a".into()).links;
+    assert!(links.len() == 3 && links.iter().all(|link| link.up), "{links:?}");
 }
 
 #[tokio::test]
