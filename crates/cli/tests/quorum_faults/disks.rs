@@ -31,8 +31,8 @@ pub(crate) fn every_level_of_a_full_disk() {
     let mut cluster = cluster();
     let mut worst = Worst::of("the disk of one server is full");
     for left_kib in [0, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128] {
-        // As one of the old group, and of the new one.
-        for server in [SMALL[0], SMALL[0], SMALL[1], SMALL[1]] {
+        // As one of the new group, at first one that was in none, and of the old one.
+        for server in [SMALL[1], SMALL[1], SMALL[0], SMALL[0]] {
             worst.add(&in_refresh(&mut cluster, server, left_kib));
         }
     }
@@ -110,13 +110,9 @@ fn in_refresh(cluster: &mut Cluster, server: usize, left_kib: u64) -> Outcome {
     supervise(cluster, server, "the others finish", |cluster| cluster.is_at(Step::HeaderSigned));
     make_room(cluster, server);
     let since = Instant::now();
-    let epoch = cluster.epoch + 1;
-    let is_member = to.contains(&server);
-    supervise(cluster, server, "it follows", |cluster| {
-        let health = cluster.status(server).map(|status| status.health);
-        health.is_some_and(|health| health.epoch == is_member.then_some(epoch))
-    });
-    let outcome = cluster.refreshed(to, since);
+    cluster.enter(to);
+    supervise(cluster, server, "it follows", |cluster| cluster.is_settled(server));
+    let outcome = cluster.settled(since);
     let pause = outcome.pause;
     assert!(pause < MAX_PAUSE, "{server}, {left_kib} KiB: {pause:?} without a signature");
     outcome

@@ -133,7 +133,17 @@ impl Cluster {
     /// Waits until all servers are in the next epoch, which this group has, and checks everything.
     /// The fault has ended at `since`.
     pub(crate) fn refreshed(&mut self, group: Vec<usize>, since: Instant) -> Outcome {
+        self.enter(group);
+        self.settled(since)
+    }
+
+    /// From now on all servers are to be in the next epoch, which this group has.
+    pub(crate) fn enter(&mut self, group: Vec<usize>) {
         (self.group, self.epoch) = (group, self.epoch + 1);
+    }
+
+    /// Waits until they are, and checks everything. The fault has ended at `since`.
+    pub(crate) fn settled(&self, since: Instant) -> Outcome {
         self.settle();
         let (finished, pause) = (since.elapsed(), self.signers.longest_pause());
         Outcome { finished, pause }
