@@ -13,7 +13,7 @@ use keys::SecretKey;
 use service::listening::listen;
 use sunder_quorum::consensus::{Consensus, ConsensusStatus, Monitor, Settings};
 use sunder_quorum::links::{Links, Peer};
-use sunder_quorum::log::{AgreementLog, Height, ServerSet, Voter};
+use sunder_quorum::log::{AgreementLog, EntryCheck, Height, ServerSet, Voter};
 use sunder_quorum::{Digest, VotingSecret};
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -68,7 +68,7 @@ async fn start(number: u8, folder: TempDir, address: SocketAddr, applied: Height
         applied,
     })
     .expect("a log");
-    log.applied(applied, &set, Some(Arc::clone(&key)));
+    log.applied(applied, &set, EntryCheck::anything(), Some(Arc::clone(&key)));
     let monitor = log.monitor();
     let (submit, mut submitted) = unbounded_channel();
     let (sender, committed) = unbounded_channel();
@@ -83,7 +83,7 @@ async fn start(number: u8, folder: TempDir, address: SocketAddr, applied: Height
                 committed = log.committed() => {
                     let committed = committed.expect("the log runs");
                     applied = committed.height;
-                    log.applied(applied, &set, Some(Arc::clone(&key)));
+                    log.applied(applied, &set, EntryCheck::anything(), Some(Arc::clone(&key)));
                     for entry in committed.entries {
                         let _ = sender.send(entry);
                     }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+pub use crate::protocol::admission::{Admission, EntryCheck, Slot};
 pub use crate::protocol::agreed::{
     Committed, Height, LogLife, MAX_ENTRY_LEN, ServerSet, ServerSetError, Voter,
 };
@@ -59,7 +60,8 @@ pub struct Progress {
 /// A replicated log, at one server.
 pub trait AgreementLog {
     /// Submits an entry. If this server and 2f+1 of the set keep running, it is committed some
-    /// time: at least once, and possibly more than once. It is lost if this server stops before.
+    /// time, at least once, unless the check of a height refuses it or another entry of its slot is
+    /// committed. It is lost if this server stops before.
     ///
     /// # Errors
     /// When the entry is not accepted.
@@ -83,10 +85,17 @@ pub trait AgreementLog {
     /// only: with another one, it could vote twice in a height.
     fn life(&self) -> LogLife;
 
-    /// Says that the service has applied a height, and which servers agree on the next one. All
-    /// servers must say the same. With `key` this server votes, if it is the one that the set has.
-    /// Said first of the height with which the log was opened.
-    fn applied(&mut self, height: Height, next: &ServerSet, key: Option<Arc<VotingSecret>>);
+    /// Says that the service has applied a height, which servers agree on the next one, and which
+    /// entries may be committed there. All servers must say the same: a correct server votes for no
+    /// value with an entry that the check does not admit. With `key` this server votes, if it is
+    /// the one that the set has. Said first of the height with which the log was opened.
+    fn applied(
+        &mut self,
+        height: Height,
+        next: &ServerSet,
+        check: EntryCheck,
+        key: Option<Arc<VotingSecret>>,
+    );
 
     /// Allows the log to forget the heights up to this one. A server that has not applied them can
     /// then not catch up from this one: it needs the service's state from elsewhere.

@@ -1,5 +1,6 @@
 //! The protocol without input or output.
 
+pub(crate) mod admission;
 pub(crate) mod agreed;
 pub(crate) mod ceremony;
 pub(crate) mod combination;

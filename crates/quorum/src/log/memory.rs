@@ -1,7 +1,7 @@
 //! The log in memory, for tests and demonstrations in one process: the same seed gives the same
 //! order of entries.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -10,13 +10,16 @@ use bytes::Bytes;
 use keys::PublicKey;
 
 use super::{
-    AgreementLog, Committed, Height, LogFailed, LogLife, Progress, ServerSet, SubmitError, Voter,
-    check_length,
+    Admission, AgreementLog, Committed, EntryCheck, Height, LogFailed, LogLife, Progress,
+    ServerSet, SubmitError, Voter, check_length,
 };
 use crate::protocol::voting::VotingSecret;
 
 /// The largest number of entries of a height.
 const MAX_ENTRIES: usize = 16;
+
+/// How long an entry waits that may be committed at a later height.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// A log that all servers of a process share. Time is virtual: [`MemoryLog::advance`] sets it.
 ///
@@ -49,6 +52,8 @@ struct Shared {
     forgotten: Height,
     /// The servers that agree on a height, from its predecessor's [`AgreementLog::applied`].
     sets: BTreeMap<Height, ServerSet>,
+    /// Which entries the next height may have, once a server says it.
+    check: Option<EntryCheck>,
     servers: BTreeMap<[u8; 32], Server>,
     opened: u64,
 }
@@ -79,6 +84,7 @@ impl MemoryLog {
             heights: VecDeque::new(),
             forgotten: Height(0),
             sets: BTreeMap::from([(Height(1), servers.clone())]),
+            check: None,
             servers: BTreeMap::new(),
             opened: 0,
         })))
@@ -150,16 +156,24 @@ impl Shared {
         if set.voters().iter().filter(applied).count() < set.quorum() {
             return;
         }
-        let mut entries = Vec::new();
-        while entries.len() < MAX_ENTRIES
-            && let Some(next) = self.waiting.first_entry()
-            && next.key().0 <= self.now
-        {
-            let entry = next.remove();
-            if !entries.contains(&entry) {
-                entries.push(entry);
+        let Some(check) = &self.check else { return };
+        let (mut entries, mut slots) = (Vec::new(), BTreeSet::new());
+        let now = self.now;
+        self.waiting.retain(|&(arrived, _), entry| {
+            if entries.len() == MAX_ENTRIES || arrived > now {
+                return true;
             }
-        }
+            match check.check(entry) {
+                Admission::Admitted(slot) => {
+                    if slots.insert(slot) {
+                        entries.push(entry.clone());
+                    }
+                    false
+                }
+                Admission::Later => arrived + MAX_WAIT > now,
+                Admission::Refused => false,
+            }
+        });
         if entries.is_empty() {
             return;
         }
@@ -226,7 +240,13 @@ impl AgreementLog for MemoryServer {
     /// # Panics
     /// When another server has named other servers for the next height: the service is not
     /// deterministic.
-    fn applied(&mut self, height: Height, next: &ServerSet, _: Option<Arc<VotingSecret>>) {
+    fn applied(
+        &mut self,
+        height: Height,
+        next: &ServerSet,
+        check: EntryCheck,
+        _: Option<Arc<VotingSecret>>,
+    ) {
         let mut shared = self.log.lock();
         let delivery = shared.now + shared.delay();
         let Some(server) = self.server(&mut shared) else { return };
@@ -236,6 +256,7 @@ impl AgreementLog for MemoryServer {
             let agreed = shared.sets.entry(height.next()).or_insert_with(|| next.clone());
             assert_eq!(agreed, next, "servers differ in who agrees on height {}", height.next());
             shared.sets.retain(|of, _| *of >= height);
+            shared.check = Some(check);
         }
         shared.commit();
     }
@@ -268,6 +289,7 @@ impl Drop for MemoryServer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Slot;
     use super::super::tests::{secret, set};
     use super::*;
 
@@ -276,15 +298,25 @@ mod tests {
         match server.poll_committed(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(committed) => {
                 let committed = committed.unwrap();
-                server.applied(committed.height, next, None);
+                server.applied(committed.height, next, EntryCheck::anything(), None);
                 Some(committed)
             }
             Poll::Pending => None,
         }
     }
 
+    fn open_one(log: &MemoryLog, number: u8, check: EntryCheck) -> MemoryServer {
+        let mut server = log.open(secret(number).public(), Height(0));
+        let first = log.lock().sets.get(&Height(1)).cloned();
+        if let Some(first) = first {
+            server.applied(Height(0), &first, check, None);
+        }
+        server
+    }
+
     fn open(log: &MemoryLog, numbers: impl IntoIterator<Item = u8>) -> Vec<MemoryServer> {
-        numbers.into_iter().map(|it| log.open(secret(it).public(), Height(0))).collect()
+        let servers = numbers.into_iter().map(|it| open_one(log, it, EntryCheck::anything()));
+        servers.collect()
     }
 
     /// Lets the time pass until nothing happens any more; returns what each server has got.
@@ -362,9 +394,50 @@ mod tests {
         servers.pop();
         servers[0].submit(Bytes::from_static(b"another")).unwrap();
         assert!(run(&log, &mut servers, &four).iter().all(Vec::is_empty));
-        servers.push(log.open(secret(2).public(), Height(0)));
+        servers.push(open_one(&log, 2, EntryCheck::anything()));
         let got = run(&log, &mut servers, &four);
         assert_eq!(got[4].len(), 2);
+    }
+
+    #[test]
+    fn a_flood_leaves_no_more_in_the_log_than_its_author_has_slots() {
+        let four = set(0..4);
+        let log = MemoryLog::new(3, Duration::from_millis(10), &four);
+        // What begins with a digit is of the slot of that digit.
+        let check = |taken: &[Slot]| {
+            let taken = taken.to_vec();
+            EntryCheck::new(move |entry| {
+                let slot = Slot(entry[0].into());
+                let is_free = entry[0].is_ascii_digit() && !taken.contains(&slot);
+                if is_free { Admission::Admitted(slot) } else { Admission::Refused }
+            })
+        };
+        let mut servers: Vec<_> = (0..4).map(|it| open_one(&log, it, check(&[]))).collect();
+        for variant in 0..1000 {
+            servers[3].submit(format!("junk {variant}").into()).unwrap();
+            servers[3].submit(format!("9 {variant}").into()).unwrap();
+            if variant % 250 == 0 {
+                servers[0].submit(format!("{}", variant / 250).into()).unwrap();
+            }
+        }
+        let (mut taken, mut heights) = (Vec::new(), 0);
+        while let Some(at) = log.next_event() {
+            log.advance(at);
+            for server in &mut servers {
+                let context = &mut Context::from_waker(Waker::noop());
+                if let Poll::Ready(committed) = server.poll_committed(context) {
+                    let committed = committed.unwrap();
+                    if committed.height > Height(heights) {
+                        heights = committed.height.0;
+                        taken.extend(committed.entries.iter().map(|it| Slot(it[0].into())));
+                    }
+                    server.applied(committed.height, &four, check(&taken), None);
+                }
+            }
+        }
+        taken.sort();
+        assert_eq!(taken, [b'0', b'1', b'2', b'3', b'9'].map(|it| Slot(it.into())));
+        assert!(heights <= 5);
     }
 
     #[test]

@@ -28,8 +28,8 @@ use self::store::LogStore;
 pub use self::store::LogStoreError;
 use super::links::{Inbox, Links};
 use crate::log::{
-    AgreementLog, Committed, Height, LogFailed, LogLife, Progress, ServerSet, SubmitError,
-    check_length,
+    AgreementLog, Committed, EntryCheck, Height, LogFailed, LogLife, Progress, ServerSet,
+    SubmitError, check_length,
 };
 use crate::protocol::consensus::engine::Signer;
 use crate::protocol::voting::VotingSecret;
@@ -135,6 +135,7 @@ struct Shared {
 struct Applied {
     height: Height,
     set: ServerSet,
+    check: EntryCheck,
     key: Option<Arc<VotingSecret>>,
 }
 
@@ -265,8 +266,14 @@ impl AgreementLog for Consensus {
         self.life
     }
 
-    fn applied(&mut self, height: Height, next: &ServerSet, key: Option<Arc<VotingSecret>>) {
-        let applied = Applied { height, set: next.clone(), key };
+    fn applied(
+        &mut self,
+        height: Height,
+        next: &ServerSet,
+        check: EntryCheck,
+        key: Option<Arc<VotingSecret>>,
+    ) {
+        let applied = Applied { height, set: next.clone(), check, key };
         self.monitor.0.lock().applied = Some(applied);
         self.monitor.0.wake.notify_one();
     }

@@ -7,6 +7,7 @@
 mod config;
 mod core;
 mod health;
+mod incoming;
 mod local;
 mod open;
 mod status;

@@ -18,7 +18,7 @@ use crate::log::{Committed, Height};
 use crate::net::links::{Inbound, Inbox, Lane, Links, Message as Received, Topic};
 use crate::protocol::consensus::codec::{Decided, Message};
 use crate::protocol::consensus::context::Address;
-use crate::protocol::consensus::engine::{Engine, EngineError, Opening, Output, Signer};
+use crate::protocol::consensus::engine::{Engine, EngineError, NotTaken, Opening, Output, Signer};
 use crate::protocol::consensus::inflow::Inflow;
 
 /// How many messages are handled before their results are written and sent: one write to the disk
@@ -140,7 +140,7 @@ impl Driver {
     /// The service has applied a height: it gets the next one if that is stored. Otherwise the next
     /// height begins.
     fn handle_applied(&mut self, applied: Applied) -> Result<(), ConsensusError> {
-        let Applied { height, set, key } = applied;
+        let Applied { height, set, check, key } = applied;
         self.applied = height;
         if height < self.store.last() {
             let next = self.store.decided(height.next())?;
@@ -153,14 +153,14 @@ impl Driver {
         }
         let now = self.now();
         if let Some(engine) = &mut self.engine {
-            engine.next(&set, key, now)?;
+            engine.next((&set, key), check, now)?;
         } else if let Some(signer) = self.signer.take() {
             let last = self.store.last();
             let leader = self.store.decided(last)?.map(|decided| decided.value.leader());
             let records = self.store.records()?;
             let (height, count) = (last.next(), records.len());
             let opening = Opening { after: last, leader, records };
-            let mut engine = Engine::open(signer, &opening, (&set, key), now)?;
+            let mut engine = Engine::open(signer, &opening, (&set, key), check, now)?;
             let votes = engine.votes();
             info!(%height, records = count, votes, "agreement log opened");
             for &server in &self.up {
@@ -179,8 +179,10 @@ impl Driver {
             let next = self.shared.lock().submitted.front().cloned();
             let Some(entry) = next else { return Ok(()) };
             let len = entry.len();
-            if engine.submit(entry, now)?.is_err() {
-                return Ok(());
+            match engine.submit(entry, now)? {
+                Err(NotTaken::Full) => return Ok(()),
+                Err(NotTaken::Refused) => debug!("an entry that may not be committed is dropped"),
+                Ok(()) => {}
             }
             let mut exchange = self.shared.lock();
             exchange.submitted.pop_front();
@@ -269,6 +271,13 @@ impl Driver {
                     Output::Refused(server, why) => {
                         if let Some(key) = server.key() {
                             self.refused(&key, why);
+                        }
+                    }
+                    Output::Checked { server, entries, are_admitted } => {
+                        let now = self.now();
+                        (0..entries).for_each(|_| self.inflow.charge(server, 0, now));
+                        if !are_admitted && let Some(key) = server.key() {
+                            self.refused(&key, "a value that may not be committed: it is faulty");
                         }
                     }
                     Output::Equivocation(server) => {

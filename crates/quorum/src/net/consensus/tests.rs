@@ -71,7 +71,12 @@ async fn start(
     };
     let mut consensus = Consensus::start(settings).unwrap();
     let key = voting(number);
-    consensus.applied(applied, &sets(applied.next()), Some(Arc::clone(&key)));
+    consensus.applied(
+        applied,
+        &sets(applied.next()),
+        EntryCheck::anything(),
+        Some(Arc::clone(&key)),
+    );
     let monitor = consensus.monitor();
     let (submit, mut submitted) = tokio::sync::mpsc::unbounded_channel();
     let (sender, committed) = tokio::sync::mpsc::unbounded_channel();
@@ -85,7 +90,7 @@ async fn start(
                 committed = consensus.committed() => {
                     let committed: Committed = committed.unwrap();
                     let next = sets(committed.height.next());
-                    consensus.applied(committed.height, &next, Some(Arc::clone(&key)));
+                    consensus.applied(committed.height, &next, EntryCheck::anything(), Some(Arc::clone(&key)));
                     let _ = sender.send(committed);
                 }
             }
@@ -275,7 +280,7 @@ async fn a_damaged_log_is_an_error_and_nothing_is_signed() {
         applied: Height(0),
     })
     .unwrap();
-    log.applied(Height(0), &set(0..4), Some(voting(0)));
+    log.applied(Height(0), &set(0..4), EntryCheck::anything(), Some(voting(0)));
     let failed = timeout(LIMIT, log.committed()).await.unwrap().unwrap_err();
     assert!(failed.to_string().contains("write-ahead log"), "{failed}");
     assert_eq!(log.submit(Bytes::from_static(b"entry")), Err(SubmitError::Failed));

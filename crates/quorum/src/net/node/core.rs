@@ -13,11 +13,12 @@ use tokio::time::{MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::config::Config;
+use super::incoming::Incoming;
 use super::local::{Command, Registering, Requested};
 use super::status::Shared;
 use super::{LogBefore, LogStart, Network, NodeError, lock};
 use crate::log::{AgreementLog, Committed, Height, LogFailed, SubmitError};
-use crate::net::links::{Inbound, Inbox, Links, Peer, Topic};
+use crate::net::links::{Inbox, Links, Peer, Topic};
 use crate::net::store::Store;
 use crate::net::store::audit;
 use crate::protocol::group::Member;
@@ -29,6 +30,9 @@ use crate::protocol::server::{
 /// How often the state is published, and the health watched, at least.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How many messages are handled before something else has its turn.
+const MAX_BATCH: usize = 16;
+
 /// A node's server and what it works with.
 pub(super) struct Core<L, F> {
     server: Server,
@@ -38,8 +42,7 @@ pub(super) struct Core<L, F> {
     /// The servers of the groups.
     members: Vec<Member>,
     configured_peers: Vec<Peer>,
-    signing: Inbox,
-    refresh: Inbox,
+    incoming: Incoming,
     log: Option<L>,
     start_log: F,
     /// Of the log, until it starts.
@@ -112,8 +115,7 @@ where
             links,
             members: Vec::new(),
             configured_peers: peers,
-            signing,
-            refresh,
+            incoming: Incoming::new(signing, refresh),
             log: None,
             start_log,
             for_log: Some(for_log),
@@ -139,8 +141,10 @@ where
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.do_outputs()?;
+            self.receive()?;
             self.publish();
-            let deadline = self.server.deadline().map(|at| self.start + at);
+            let deadlines = self.server.deadline().into_iter().chain(self.incoming.ready());
+            let deadline = deadlines.min().map(|at| self.start + at);
             let wait = async {
                 match deadline {
                     Some(at) => sleep_until(at.into()).await,
@@ -150,8 +154,11 @@ where
             tokio::select! {
                 _ = &mut stopped => return Ok(()),
                 Some(command) = commands.recv() => self.command(command)?,
-                Some(inbound) = self.signing.next() => self.receive(Topic::Signing, &inbound),
-                Some(inbound) = self.refresh.next() => self.receive(Topic::Refresh, &inbound),
+                first = self.incoming.next() => {
+                    for server in self.incoming.take(first) {
+                        self.server.handle_link_up(&server);
+                    }
+                }
                 Some(done) = self.done.recv() => {
                     let now = self.now();
                     self.server.handle_job(now, done?);
@@ -171,16 +178,15 @@ where
         self.start.elapsed()
     }
 
-    fn receive(&mut self, topic: Topic, inbound: &Inbound) {
-        match inbound {
-            Inbound::Message(message) => {
-                let now = self.now();
-                self.server.handle_message(now, &message.from, topic, &message.bytes);
-            }
-            // Each inbox says it.
-            Inbound::Up(server) if topic == Topic::Refresh => self.server.handle_link_up(server),
-            Inbound::Up(_) | Inbound::Down(_) => {}
+    /// Handles messages of other servers.
+    fn receive(&mut self) -> Result<(), NodeError> {
+        for _ in 0..MAX_BATCH {
+            let now = self.now();
+            let Some((topic, message)) = self.incoming.pop(now) else { return Ok(()) };
+            self.server.handle_message(now, &message.from, topic, &message.bytes);
+            self.do_outputs()?;
         }
+        Ok(())
     }
 
     fn command(&mut self, command: Command) -> Result<(), NodeError> {
@@ -264,6 +270,10 @@ where
     fn do_output(&mut self, output: Output) -> Result<(), NodeError> {
         match output {
             Output::Send { to, topic, lane, bytes } => {
+                if topic == Topic::Refresh {
+                    let now = self.now();
+                    self.incoming.charge(&to, bytes.len(), now);
+                }
                 if let Err(error) = self.links.send(&to, topic, lane, bytes) {
                     debug!(server = %to, %error, "not sent");
                 }
@@ -293,9 +303,9 @@ where
                     self.log = Some(log);
                 }
             }
-            Output::Applied { height, set, key } => {
+            Output::Applied { height, set, check, key } => {
                 if let Some(log) = &mut self.log {
-                    log.applied(height, &set, key);
+                    log.applied(height, &set, check, key);
                 }
             }
             Output::Event(event) => {
@@ -402,6 +412,9 @@ where
             }
             Event::FalseComplaint { complainant } => {
                 warn!(%complainant, "a server has complained without reason; examine it");
+            }
+            Event::WrongEntry { side, author, why } => {
+                warn!(?side, server = %author, %why, "a server has signed a wrong entry; examine it");
             }
             Event::EntryRefused { why } => debug!(%why, "an entry of the log changes nothing"),
             Event::MessageRefused { from, why } => self.refused_message(from, why),

@@ -2,7 +2,7 @@
 
 mod effects;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,18 +10,17 @@ use arc_malachitebft_core_consensus::{
     Error, Input, LivenessMsg, LocallyProposedValue, Params, SignedConsensusMsg, State,
     ValuePayload, process,
 };
-use arc_malachitebft_core_types::{
-    LinearTimeouts, SignedProposal, SignedVote, ThresholdParams, VoteExtensionPolicy,
-};
+use arc_malachitebft_core_types::{LinearTimeouts, ThresholdParams, VoteExtensionPolicy};
 use bytes::Bytes;
 
 use self::effects::{Effects, Pending};
 use super::codec::{self, Decided, Message};
 use super::context::servers::Servers;
-use super::context::{Address, Context, Value};
+use super::context::{Address, Context, Proposal, Value};
+pub(crate) use super::pool::NotTaken;
 use super::pool::Pool;
-pub(crate) use super::pool::PoolFull;
 pub(crate) use super::signing::Signer;
+use crate::protocol::admission::EntryCheck;
 use crate::protocol::agreed::{Height, ServerSet};
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Malformed;
@@ -30,9 +29,6 @@ use crate::protocol::wire::Malformed;
 /// proposals, each up to the largest length of a value.
 const MAX_EARLY_MESSAGES: usize = 16;
 const MAX_EARLY_PROPOSALS: usize = 1;
-
-/// The largest number of servers that send messages: two groups and some that were removed.
-const MAX_PEERS: usize = 32;
 
 /// After how long without progress others are asked for the height's value, and get the entries
 /// again that were submitted here; the pause doubles up to the second.
@@ -72,6 +68,16 @@ pub(crate) enum Output {
     SendCommitted(Address, Height),
     /// A message of this server was refused.
     Refused(Address, &'static str),
+    /// This server has proposed a value, of which so many entries had to be checked. If they are
+    /// not admitted, it is faulty: all correct servers admit the same at a height.
+    Checked {
+        /// The server.
+        server: Address,
+        /// The number of entries.
+        entries: usize,
+        /// Whether the value may be committed.
+        are_admitted: bool,
+    },
     /// This server has voted or proposed twice in a round; that is proven.
     Equivocation(Address),
 }
@@ -119,8 +125,8 @@ pub(crate) struct Engine {
     leader: Option<Address>,
     pending: Pending,
     outputs: Vec<Output>,
-    /// How many messages and proposals for the next height each server has sent.
-    early: BTreeMap<Address, (usize, usize)>,
+    /// Messages for the next height.
+    early: Vec<(Address, SignedConsensusMsg<Context>)>,
     /// Which other servers of the set have voted or proposed at this height.
     voters: BTreeSet<Address>,
     /// Servers that were asked for this height's value.
@@ -137,8 +143,8 @@ pub(crate) struct Engine {
 type Done = Result<(), EngineError>;
 
 impl Engine {
-    /// Opens the log, with the set of servers of the height that follows, and this server's voting
-    /// key.
+    /// Opens the log, with the set of servers of the height that follows, this server's voting key,
+    /// and the entries that the height may have.
     ///
     /// # Errors
     /// When the write-ahead log cannot be replayed.
@@ -146,6 +152,7 @@ impl Engine {
         signer: Signer,
         opening: &Opening,
         (set, key): (&ServerSet, Option<Arc<VotingSecret>>),
+        check: EntryCheck,
         now: Duration,
     ) -> Result<Self, EngineError> {
         let params = Params {
@@ -156,16 +163,15 @@ impl Engine {
             enabled: false,
         };
         let servers = Servers::new(set, opening.after.next(), opening.leader);
-        let queue = MAX_PEERS * MAX_EARLY_MESSAGES;
         let mut engine = Self {
             signer,
-            state: State::new(Context, opening.after, servers, params, 2, queue),
-            pool: Pool::default(),
+            state: State::new(Context, opening.after, servers, params, 1, 1),
+            pool: Pool::new(check.clone()),
             phase: Phase::Committed,
             leader: opening.leader,
             pending: Pending::default(),
             outputs: Vec::new(),
-            early: BTreeMap::new(),
+            early: Vec::new(),
             voters: BTreeSet::new(),
             asked: BTreeSet::new(),
             ahead: None,
@@ -173,28 +179,28 @@ impl Engine {
             pause: STALL,
             is_forged: false,
         };
-        engine.begin((set, key), &opening.records, now)?;
+        engine.begin((set, key), check, &opening.records, now)?;
         // Others may have gone on in the meantime.
         engine.stall = Some(now + STALL);
         Ok(engine)
     }
 
-    /// Begins the height after the one that was committed last, with its set of servers and this
-    /// server's voting key. Without a key, it signs nothing more at the height that is being
-    /// decided: the key is wiped.
+    /// Begins the height after the one that was committed last, with its set of servers, this
+    /// server's voting key, and the entries that the height may have. Without a key, it signs
+    /// nothing more at the height that is being decided: the key is wiped.
     ///
     /// # Errors
     /// When the engine stops.
     pub(crate) fn next(
         &mut self,
-        set: &ServerSet,
-        key: Option<Arc<VotingSecret>>,
+        voters: (&ServerSet, Option<Arc<VotingSecret>>),
+        check: EntryCheck,
         now: Duration,
     ) -> Done {
         if self.phase == Phase::Committed {
-            return self.begin((set, key), &[], now);
+            return self.begin(voters, check, &[], now);
         }
-        if key.is_none() {
+        if voters.1.is_none() {
             self.signer.set_key(None);
             self.state.params.enabled = false;
         }
@@ -204,6 +210,7 @@ impl Engine {
     fn begin(
         &mut self,
         (set, key): (&ServerSet, Option<Arc<VotingSecret>>),
+        check: EntryCheck,
         records: &[Vec<u8>],
         now: Duration,
     ) -> Done {
@@ -216,8 +223,7 @@ impl Engine {
         self.phase = Phase::Running;
         self.asked.clear();
         self.voters.clear();
-        self.voters.extend(self.early.keys().filter(|it| servers.contains(it)));
-        self.early.clear();
+        self.pool.begin(check, now);
         (self.stall, self.pause) = (None, STALL);
         let policy = VoteExtensionPolicy::Disabled;
         self.process(Input::StartHeight(height, servers, false, None, policy), records, now)?;
@@ -231,6 +237,9 @@ impl Engine {
             }
         }
         self.state.reset_entries_index();
+        for (from, message) in std::mem::take(&mut self.early) {
+            self.consensus(from, message, now)?;
+        }
         if let Some(server) = self.ahead.take() {
             self.ask(server);
             self.stall = Some(now + STALL);
@@ -289,12 +298,12 @@ impl Engine {
     /// Takes an entry that was submitted here.
     ///
     /// # Errors
-    /// When the engine stops; in the inner result, when too many wait.
+    /// When the engine stops; in the inner result, when the entry is not taken.
     pub(crate) fn submit(
         &mut self,
         entry: Bytes,
         now: Duration,
-    ) -> Result<Result<(), PoolFull>, EngineError> {
+    ) -> Result<Result<(), NotTaken>, EngineError> {
         match self.pool.submit(self.signer.address(), entry.clone(), now) {
             Ok(is_new) => {
                 if is_new {
@@ -302,7 +311,7 @@ impl Engine {
                 }
                 self.advance(now).map(Ok)
             }
-            Err(full) => Ok(Err(full)),
+            Err(why) => Ok(Err(why)),
         }
     }
 
@@ -335,13 +344,12 @@ impl Engine {
         self.is_forged = false;
         match message {
             Message::Entry(entry) => {
-                // If too many of its entries wait here, the server proposes it itself.
+                // If it is not taken here, the server sends it again, or proposes it itself.
                 let _ = self.pool.add(from, entry, now);
             }
-            Message::Consensus(SignedConsensusMsg::Vote(vote))
-            | Message::Liveness(LivenessMsg::Vote(vote)) => self.vote(from, vote, now)?,
-            Message::Consensus(SignedConsensusMsg::Proposal(proposal)) => {
-                self.proposal(from, proposal, now)?;
+            Message::Consensus(message) => self.consensus(from, message, now)?,
+            Message::Liveness(LivenessMsg::Vote(vote)) => {
+                self.consensus(from, SignedConsensusMsg::Vote(vote), now)?;
             }
             Message::Liveness(LivenessMsg::PolkaCertificate(certificate)) => {
                 if self.is_running(certificate.height) {
@@ -396,64 +404,72 @@ impl Engine {
         self.phase == Phase::Running && height == self.state.height()
     }
 
-    fn vote(&mut self, from: Address, vote: SignedVote<Context>, now: Duration) -> Done {
-        // Every server has a link with every other: nobody passes on the votes of others.
-        if vote.message.voter != from {
-            self.outputs.push(Output::Refused(from, "a vote of another server"));
-            return Ok(());
-        }
-        let height = vote.message.height;
-        self.feed(from, height, false, Input::Vote(vote), now)
-    }
-
-    fn proposal(
+    /// Handles a vote or a proposal of this height, keeps some of those of the next.
+    fn consensus(
         &mut self,
         from: Address,
-        proposal: SignedProposal<Context>,
+        message: SignedConsensusMsg<Context>,
         now: Duration,
     ) -> Done {
-        let message = &proposal.message;
-        // Malachite takes every proposed value for valid in this mode. A value is new unless an
-        // earlier round is named, and a new one names its proposer.
-        let is_new = message.pol_round.as_u32().is_none();
-        if is_new && message.value.leader() != message.proposer {
-            self.outputs.push(Output::Refused(from, "a value of another server as a new one"));
+        let (author, height) = match &message {
+            SignedConsensusMsg::Vote(vote) => (vote.message.voter, vote.message.height),
+            SignedConsensusMsg::Proposal(it) => (it.message.proposer, it.message.height),
+        };
+        // Every server has a link with every other: nobody passes on what others have signed.
+        if author != from {
+            self.outputs.push(Output::Refused(from, "a vote or a proposal of another server"));
             return Ok(());
         }
-        let height = message.height;
-        self.feed(from, height, true, Input::Proposal(proposal), now)
-    }
-
-    /// Handles what belongs to this height, keeps some of what belongs to the next.
-    fn feed(
-        &mut self,
-        from: Address,
-        height: Height,
-        is_proposal: bool,
-        input: Input<Context>,
-        now: Duration,
-    ) -> Done {
         let current = self.state.height();
         if self.is_running(height) {
+            let is_admitted = match &message {
+                SignedConsensusMsg::Vote(_) => true,
+                SignedConsensusMsg::Proposal(proposal) => self.admits(&proposal.message),
+            };
+            if !is_admitted {
+                return Ok(());
+            }
             if self.servers().contains(&from) {
                 self.voters.insert(from);
             }
+            let input = match message {
+                SignedConsensusMsg::Vote(vote) => Input::Vote(vote),
+                SignedConsensusMsg::Proposal(proposal) => Input::Proposal(proposal),
+            };
             return self.process(input, &[], now);
         }
         if height == current.next() {
-            // Malachite keeps it unchecked until then: nobody may fill its queue alone.
-            let (messages, proposals) = self.early.entry(from).or_default();
-            if *messages == MAX_EARLY_MESSAGES || is_proposal && *proposals == MAX_EARLY_PROPOSALS {
-                return Ok(());
+            // What the next height may have is not known yet. Nobody may fill the queue alone.
+            let is_proposal = |it: &_| matches!(it, SignedConsensusMsg::Proposal(_));
+            let early = || self.early.iter().filter(|(sender, _)| *sender == from);
+            let proposals = early().filter(|(_, it)| is_proposal(it)).count();
+            let has_space = early().count() < MAX_EARLY_MESSAGES
+                && !(is_proposal(&message) && proposals == MAX_EARLY_PROPOSALS);
+            if has_space {
+                self.early.push((from, message));
             }
-            *messages += 1;
-            *proposals += usize::from(is_proposal);
-            return self.process(input, &[], now);
-        }
-        if height > current {
+        } else if height > current {
             self.ask(from);
         }
         Ok(())
+    }
+
+    /// Whether a value may be committed at this height. Malachite takes every proposed value for
+    /// valid in this mode, so it does not get others: their proposer counts as silent.
+    fn admits(&mut self, proposal: &Proposal) -> bool {
+        if self.state.get_proposer(proposal.height, proposal.round) != &proposal.proposer {
+            return false;
+        }
+        // A value is new unless an earlier round is named, and a new one names its proposer.
+        let is_new = proposal.pol_round.as_u32().is_none();
+        let server = proposal.proposer;
+        if is_new && proposal.value.leader() != server {
+            self.outputs.push(Output::Refused(server, "a value of another server as a new one"));
+            return false;
+        }
+        let (are_admitted, entries) = self.pool.admits(&proposal.value);
+        self.outputs.push(Output::Checked { server, entries, are_admitted });
+        are_admitted
     }
 
     /// Asks a server that is ahead for this height's value, once.

@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 use super::codec::{Decided, Message, encode_record, parse_record};
 use super::context::Address;
 use super::engine::{Engine, Opening, Output, Signer};
+use crate::protocol::admission::EntryCheck;
 use crate::protocol::agreed::{Height, ServerSet, Voter};
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Digest;
@@ -55,7 +56,9 @@ pub fn round_trip(bytes: &[u8]) {
 /// A server whose write-ahead log has these records starts, or reports an error.
 pub fn replay(records: Vec<Vec<u8>>) {
     let opening = Opening { after: Height(0), leader: None, records };
-    let opened = Engine::open(signer(0), &opening, (&set(), Some(voting(0))), Duration::ZERO);
+    let (set, check) = (set(), EntryCheck::anything());
+    let voters = (&set, Some(voting(0)));
+    let opened = Engine::open(signer(0), &opening, voters, check, Duration::ZERO);
     if let Ok(mut engine) = opened {
         engine.outputs();
     }
@@ -69,7 +72,8 @@ pub fn agree(steps: &[Step]) {
     let opening = Opening { after: Height(0), leader: None, records: Vec::new() };
     let mut now = Duration::ZERO;
     let own = Some(voting(0));
-    let opened = Engine::open(signer(0), &opening, (&set(), own), now);
+    let check = EntryCheck::anything();
+    let opened = Engine::open(signer(0), &opening, (&set(), own), check, now);
     let mut engine = opened.expect("an empty log");
     for step in steps {
         match step {
@@ -105,7 +109,9 @@ pub fn agree(steps: &[Step]) {
                     round_trip(&message.to_bytes());
                 }
                 Output::Append(records) => records.iter().for_each(|record| round_trip(record)),
-                Output::Equivocation(server) => assert_eq!(server, signer(FAULTY).address()),
+                Output::Equivocation(server) | Output::Checked { server, .. } => {
+                    assert_eq!(server, signer(FAULTY).address());
+                }
                 Output::SendCommitted(..) | Output::Refused(..) => {}
             }
         }

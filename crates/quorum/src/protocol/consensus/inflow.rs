@@ -69,6 +69,12 @@ impl<T> Inflow<T> {
         Some((from, message))
     }
 
+    /// The number of messages that wait.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.links.values().map(|link| link.waiting.len()).sum()
+    }
+
     /// When the next message may be handled, if one waits.
     pub(crate) fn ready(&self) -> Option<Duration> {
         self.links.values().filter_map(Link::ready).min()

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::context::{Address, MAX_ENTRIES, MAX_VALUE_LEN, Value};
+use crate::protocol::admission::{Admission, EntryCheck, Slot};
 use crate::protocol::wire::Digest;
 
 /// The largest number of entries of one server that wait, and of their bytes: none fills the pool.
@@ -18,22 +19,34 @@ const MEMORY: Duration = Duration::from_secs(10);
 /// The largest number of entries that are remembered.
 const MAX_REMEMBERED: usize = 16_384;
 
-/// Too many entries of one server wait.
+/// How long an entry waits that may be committed at a later height.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// An entry is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PoolFull;
+pub(crate) enum NotTaken {
+    /// Too many entries of its server wait.
+    Full,
+    /// It may not be committed.
+    Refused,
+}
 
 #[derive(Debug)]
 struct Waiting {
     digest: Digest,
     source: Address,
-    entry: Bytes,
     /// When it came.
     since: Duration,
+    /// `None` if it may not be committed at this height, but possibly at a later one.
+    slot: Option<Slot>,
+    entry: Bytes,
 }
 
-/// The entries that wait, oldest first.
-#[derive(Debug, Default)]
+/// The entries that wait, oldest first. Of each slot one may be committed at this height.
+#[derive(Debug)]
 pub(super) struct Pool {
+    /// Of this height.
+    check: EntryCheck,
     waiting: VecDeque<Waiting>,
     /// The digests of these.
     digests: BTreeSet<Digest>,
@@ -45,73 +58,134 @@ pub(super) struct Pool {
 }
 
 impl Pool {
+    pub(super) fn new(check: EntryCheck) -> Self {
+        Self {
+            check,
+            waiting: VecDeque::new(),
+            digests: BTreeSet::new(),
+            usage: BTreeMap::new(),
+            committed: VecDeque::new(),
+            remembered: BTreeSet::new(),
+        }
+    }
+
+    /// Begins a height, with its check: drops what may not be committed any more.
+    pub(super) fn begin(&mut self, check: EntryCheck, now: Duration) {
+        self.check = check;
+        let mut slots = BTreeSet::new();
+        self.waiting.retain_mut(|waiting| match self.check.check(&waiting.entry) {
+            Admission::Admitted(slot) => {
+                waiting.slot = Some(slot);
+                slots.insert(slot)
+            }
+            Admission::Later => {
+                waiting.slot = None;
+                waiting.since + MAX_WAIT > now
+            }
+            Admission::Refused => false,
+        });
+        self.count();
+    }
+
     /// Adds an entry that another server has sent, unless it waits already or was committed lately.
     ///
     /// # Errors
-    /// When too many of that server wait.
+    /// When it may not be committed, or too many of that server wait.
     pub(super) fn add(
         &mut self,
         source: Address,
         entry: Bytes,
         now: Duration,
-    ) -> Result<(), PoolFull> {
+    ) -> Result<(), NotTaken> {
         let digest = Digest::of(&[&entry]);
         self.forget(now);
         if self.digests.contains(&digest) || self.remembered.contains(&digest) {
             return Ok(());
         }
-        self.insert(source, entry, digest, now)
+        let slot = self.slot(&entry)?;
+        if slot.is_some() && self.waiting.iter().any(|waiting| waiting.slot == slot) {
+            return Ok(());
+        }
+        self.insert(Waiting { digest, source, since: now, slot, entry })
     }
 
-    /// Adds an entry that was submitted here: it is committed again if it was before. Returns
-    /// whether other servers have to get it.
+    /// Adds an entry that was submitted here: it is committed again if it was before, and replaces
+    /// another one of its slot. Returns whether other servers have to get it.
     ///
     /// # Errors
-    /// When too many wait that were submitted here.
+    /// When it may not be committed, or too many wait that were submitted here.
     pub(super) fn submit(
         &mut self,
         own: Address,
         entry: Bytes,
         now: Duration,
-    ) -> Result<bool, PoolFull> {
+    ) -> Result<bool, NotTaken> {
         let digest = Digest::of(&[&entry]);
-        match self.waiting.iter().position(|waiting| waiting.digest == digest) {
-            Some(index) if self.waiting[index].source == own => Ok(false),
-            // The other server may have sent it to this one only.
-            Some(index) => {
-                self.waiting.remove(index);
-                self.digests.remove(&digest);
-                self.count();
-                self.insert(own, entry, digest, now).map(|()| true)
-            }
-            None => self.insert(own, entry, digest, now).map(|()| true),
+        let mut known = self.waiting.iter().filter(|waiting| waiting.digest == digest);
+        if known.any(|waiting| waiting.source == own) {
+            return Ok(false);
+        }
+        let slot = self.slot(&entry)?;
+        // Another server may have sent it, or another one of its slot, to this server only.
+        self.waiting.retain(|it| it.digest != digest && (slot.is_none() || it.slot != slot));
+        self.count();
+        self.insert(Waiting { digest, source: own, since: now, slot, entry }).map(|()| true)
+    }
+
+    fn slot(&self, entry: &[u8]) -> Result<Option<Slot>, NotTaken> {
+        match self.check.check(entry) {
+            Admission::Admitted(slot) => Ok(Some(slot)),
+            Admission::Later => Ok(None),
+            Admission::Refused => Err(NotTaken::Refused),
         }
     }
 
-    fn insert(
-        &mut self,
-        source: Address,
-        entry: Bytes,
-        digest: Digest,
-        since: Duration,
-    ) -> Result<(), PoolFull> {
-        let (number, bytes) = self.usage.entry(source).or_default();
-        if *number == MAX_WAITING || *bytes + entry.len() > MAX_WAITING_BYTES {
-            return Err(PoolFull);
+    fn insert(&mut self, new: Waiting) -> Result<(), NotTaken> {
+        let (number, bytes) = self.usage.entry(new.source).or_default();
+        if *number == MAX_WAITING || *bytes + new.entry.len() > MAX_WAITING_BYTES {
+            return Err(NotTaken::Full);
         }
         *number += 1;
-        *bytes += entry.len();
-        self.digests.insert(digest);
-        self.waiting.push_back(Waiting { digest, source, entry, since });
+        *bytes += new.entry.len();
+        self.digests.insert(new.digest);
+        self.waiting.push_back(new);
         Ok(())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+    /// Whether all entries of a value may be committed at this height, in slots of their own; and
+    /// how many of them this server had not checked before.
+    pub(super) fn admits(&self, value: &Value) -> (bool, usize) {
+        let (mut slots, mut checked) = (BTreeSet::new(), 0);
+        for entry in value.entries() {
+            let digest = Digest::of(&[&entry]);
+            let known = self.digests.contains(&digest);
+            let known = known.then(|| self.waiting.iter().find(|it| it.digest == digest));
+            let slot = known.flatten().map_or_else(
+                || {
+                    checked += 1;
+                    self.slot(&entry).ok().flatten()
+                },
+                |known| known.slot,
+            );
+            if !slot.is_some_and(|slot| slots.insert(slot)) {
+                return (false, checked);
+            }
+        }
+        (true, checked)
     }
 
+    /// Whether nothing may be committed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.admitted().next().is_none()
+    }
+
+    /// The number of entries that may be committed at this height.
     pub(super) fn len(&self) -> usize {
-        self.waiting.len()
+        self.admitted().count()
+    }
+
+    fn admitted(&self) -> impl Iterator<Item = &Waiting> {
+        self.waiting.iter().filter(|waiting| waiting.slot.is_some())
     }
 
     /// The entries that this server has submitted, oldest first.
@@ -125,10 +199,18 @@ impl Pool {
         self.waiting.iter().find(|waiting| waiting.source == source).map(|waiting| waiting.since)
     }
 
-    /// As many of the oldest entries as fit in one value.
+    /// As many entries as fit in one value: servers take turns, each with its oldest first.
     pub(super) fn batch(&self) -> Vec<Bytes> {
+        let mut turns = BTreeMap::<Address, usize>::new();
+        let mut entries = Vec::new();
+        for waiting in self.admitted() {
+            let turn = turns.entry(waiting.source).or_default();
+            *turn += 1;
+            entries.push((*turn, waiting));
+        }
+        entries.sort_by_key(|(turn, _)| *turn);
         let mut left = MAX_VALUE_LEN - 32;
-        let entries = self.waiting.iter().map(|waiting| &waiting.entry).take(MAX_ENTRIES);
+        let entries = entries.into_iter().map(|(_, waiting)| &waiting.entry).take(MAX_ENTRIES);
         let fitting = entries.take_while(|entry| match left.checked_sub(entry.len() + 4) {
             Some(rest) => {
                 left = rest;
@@ -146,7 +228,6 @@ impl Pool {
         self.waiting.retain(|waiting| !digests.contains(&waiting.digest));
         self.count();
         for digest in digests {
-            self.digests.remove(&digest);
             if self.remembered.insert(digest) {
                 self.committed.push_back((now, digest));
             }
@@ -163,9 +244,12 @@ impl Pool {
         }
     }
 
+    /// Counts what waits.
     fn count(&mut self) {
         self.usage.clear();
+        self.digests.clear();
         for waiting in &self.waiting {
+            self.digests.insert(waiting.digest);
             let (number, bytes) = self.usage.entry(waiting.source).or_default();
             *number += 1;
             *bytes += waiting.entry.len();
@@ -186,26 +270,26 @@ mod tests {
 
     #[test]
     fn one_server_does_not_fill_the_pool() {
-        let mut pool = Pool::default();
+        let mut pool = Pool::new(EntryCheck::anything());
         for number in 0..MAX_WAITING {
             pool.add(OTHER, entry(&format!("{number}")), Duration::ZERO).unwrap();
         }
-        assert_eq!(pool.add(OTHER, entry("one more"), Duration::ZERO), Err(PoolFull));
+        assert_eq!(pool.add(OTHER, entry("one more"), Duration::ZERO), Err(NotTaken::Full));
         assert_eq!(pool.submit(OWN, entry("one more"), Duration::ZERO), Ok(true));
         // Nor with the bytes of few.
-        let mut pool = Pool::default();
+        let mut pool = Pool::new(EntryCheck::anything());
         for number in 0..4 {
             let large = vec![number; crate::protocol::agreed::MAX_ENTRY_LEN];
             pool.add(OTHER, large.into(), Duration::ZERO).unwrap();
         }
-        assert_eq!(pool.add(OTHER, entry("one more"), Duration::ZERO), Err(PoolFull));
+        assert_eq!(pool.add(OTHER, entry("one more"), Duration::ZERO), Err(NotTaken::Full));
         // One of the largest length fits in a value; with their lengths, two do not.
         assert_eq!(pool.batch().len(), 1);
     }
 
     #[test]
     fn late_copies_are_dropped_and_own_entries_are_committed_again() {
-        let mut pool = Pool::default();
+        let mut pool = Pool::new(EntryCheck::anything());
         assert_eq!(pool.submit(OWN, entry("a"), Duration::ZERO), Ok(true));
         assert_eq!(pool.submit(OWN, entry("a"), Duration::ZERO), Ok(false));
         let value = Value::new(OWN, &pool.batch()).unwrap();
@@ -221,7 +305,7 @@ mod tests {
     /// Another server that sends this server's entry first does not keep it from being sent to all.
     #[test]
     fn an_entry_that_waits_already_becomes_this_servers_own() {
-        let mut pool = Pool::default();
+        let mut pool = Pool::new(EntryCheck::anything());
         pool.add(OTHER, entry("a"), Duration::ZERO).unwrap();
         assert_eq!(pool.submit(OWN, entry("a"), Duration::ZERO), Ok(true));
         assert_eq!((pool.len(), pool.of(OWN).count(), pool.of(OTHER).count()), (1, 1, 0));
@@ -229,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_age_of_an_own_entry_does_not_depend_on_what_is_committed_meanwhile() {
-        let (mut pool, second) = (Pool::default(), Duration::from_secs);
+        let (mut pool, second) = (Pool::new(EntryCheck::anything()), Duration::from_secs);
         pool.submit(OWN, entry("a"), second(1)).unwrap();
         pool.submit(OWN, entry("b"), second(2)).unwrap();
         pool.submit(OWN, entry("a"), second(9)).unwrap();
@@ -239,5 +323,64 @@ mod tests {
         pool.committed(&Value::new(OTHER, &[entry("a")]).unwrap(), second(5));
         assert_eq!(pool.oldest_of(OWN), Some(second(2)));
         assert_eq!(pool.oldest_of(OTHER), None);
+    }
+
+    /// Admits `number/text` for the numbers of a height, in a slot for each number.
+    fn numbered(range: std::ops::Range<u64>) -> EntryCheck {
+        EntryCheck::new(move |entry| {
+            let number = std::str::from_utf8(entry).ok().and_then(|it| it.split_once('/'));
+            match number.and_then(|(number, _)| number.parse().ok()) {
+                Some(number) if range.contains(&number) => Admission::Admitted(Slot(number)),
+                Some(number) if number >= range.end => Admission::Later,
+                _ => Admission::Refused,
+            }
+        })
+    }
+
+    #[test]
+    fn what_may_not_be_committed_does_not_wait_and_each_slot_has_one_entry() {
+        let mut pool = Pool::new(numbered(2..4));
+        let add = |pool: &mut Pool, text| pool.add(OTHER, entry(text), Duration::ZERO);
+        assert_eq!(add(&mut pool, "junk"), Err(NotTaken::Refused));
+        assert_eq!(add(&mut pool, "1/a"), Err(NotTaken::Refused));
+        assert_eq!(pool.submit(OWN, entry("1/a"), Duration::ZERO), Err(NotTaken::Refused));
+        for text in ["2/a", "2/b", "4/a", "4/b", "3/a"] {
+            add(&mut pool, text).unwrap();
+        }
+        assert_eq!(pool.batch(), [entry("2/a"), entry("3/a")]);
+        assert_eq!(pool.submit(OWN, entry("2/c"), Duration::ZERO), Ok(true));
+        assert_eq!(pool.batch(), [entry("3/a"), entry("2/c")]);
+        // What came too early is taken at its height, and is not kept for ever.
+        pool.begin(numbered(3..5), MAX_WAIT / 2);
+        assert_eq!(pool.batch(), [entry("4/a"), entry("3/a")]);
+        add(&mut pool, "9/a").unwrap();
+        pool.begin(numbered(5..6), MAX_WAIT * 2);
+        assert!(pool.is_empty() && pool.waiting.is_empty() && pool.usage.is_empty());
+    }
+
+    #[test]
+    fn a_value_has_only_what_may_be_committed_once_for_each_slot() {
+        let mut pool = Pool::new(numbered(2..4));
+        pool.add(OTHER, entry("2/a"), Duration::ZERO).unwrap();
+        let admits = |pool: &Pool, texts: &[&str]| {
+            let entries: Vec<_> = texts.iter().map(|text| entry(text)).collect();
+            pool.admits(&Value::new(OTHER, &entries).unwrap())
+        };
+        assert_eq!(admits(&pool, &["2/a", "3/a"]), (true, 1));
+        assert_eq!(admits(&pool, &["2/a", "2/b"]), (false, 1));
+        assert_eq!(admits(&pool, &["2/a", "2/a"]), (false, 0));
+        assert_eq!(admits(&pool, &["4/a", "2/a"]), (false, 1));
+        assert_eq!(admits(&pool, &["junk", "2/b", "3/b"]), (false, 1));
+    }
+
+    #[test]
+    fn servers_take_turns_in_a_value() {
+        let mut pool = Pool::new(EntryCheck::anything());
+        for number in 0..MAX_WAITING {
+            pool.add(OTHER, entry(&format!("{number}")), Duration::ZERO).unwrap();
+        }
+        pool.add(Address([3; 32]), entry("a"), Duration::ZERO).unwrap();
+        pool.submit(OWN, entry("b"), Duration::ZERO).unwrap();
+        assert_eq!(pool.batch()[..4], ["0", "a", "b", "1"].map(entry));
     }
 }

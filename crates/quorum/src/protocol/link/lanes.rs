@@ -335,6 +335,10 @@ impl Incoming {
     ) -> Result<Arrival, LaneError> {
         let (&[topic, a, b, c, d], data) = rest.split_first_chunk().ok_or(malformed)?;
         let topic = Topic::ALL.into_iter().find(|it| *it as u8 == topic).ok_or(malformed)?;
+        // The other topics have no messages that are so long.
+        if lane == Lane::Bulk && topic != Topic::Refresh {
+            return Err(malformed);
+        }
         let len = u32::from_be_bytes([a, b, c, d]) as usize;
         let receiving = &mut self.0[lane as usize];
         if receiving.partial.is_some() {
@@ -474,7 +478,11 @@ mod tests {
             for (step, len) in steps {
                 match step {
                     0 | 1 => {
-                        let (lane, topic) = (Lane::ALL[usize::from(step)], Topic::ALL[len % 3]);
+                        let lane = Lane::ALL[usize::from(step)];
+                        let topic = match lane {
+                            Lane::Urgent => Topic::ALL[len % 3],
+                            Lane::Bulk => Topic::Refresh,
+                        };
                         number += 1;
                         let bytes = message(len, number);
                         pair.outgoing.push(topic, lane, bytes.clone()).unwrap();
@@ -499,6 +507,18 @@ mod tests {
             for chunk in chunks {
                 let _ = incoming.handle_chunk(&chunk);
             }
+        }
+    }
+
+    #[test]
+    fn only_refreshes_have_bulk_messages() {
+        for topic in Topic::ALL {
+            let mut pair = Pair::default();
+            pair.outgoing.push(topic, Lane::Bulk, message(5, 1)).unwrap();
+            let mut chunk = Vec::new();
+            pair.outgoing.poll_chunk(&mut chunk).unwrap();
+            let is_taken = pair.incoming.handle_chunk(&chunk).is_ok();
+            assert_eq!(is_taken, topic == Topic::Refresh, "{topic:?}");
         }
     }
 
@@ -535,8 +555,8 @@ mod tests {
         for lane in Lane::ALL {
             let mut pair = Pair::default();
             let most_kept = lane.window() / 8 - 1;
-            pair.outgoing.push(Topic::Log, lane, message(most_kept - MESSAGE_COST, 1)).unwrap();
-            pair.outgoing.push(Topic::Log, lane, message(lane.max_len(), 1)).unwrap();
+            pair.outgoing.push(Topic::Refresh, lane, message(most_kept - MESSAGE_COST, 1)).unwrap();
+            pair.outgoing.push(Topic::Refresh, lane, message(lane.max_len(), 1)).unwrap();
             let mut got = 0;
             while let Some(arrival) = pair.chunk() {
                 if let Arrival::Message(received) = arrival {

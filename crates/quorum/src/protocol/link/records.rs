@@ -255,7 +255,7 @@ mod tests {
         let messages: Vec<Bytes> =
             (0..20u8).map(|i| vec![i; 1000 * usize::from(i)].into()).collect();
         for message in &messages {
-            one.send(Topic::Signing, Lane::Bulk, message.clone()).unwrap();
+            one.send(Topic::Refresh, Lane::Bulk, message.clone()).unwrap();
         }
         for piece in transmit(&mut one).chunks(777) {
             two.handle_bytes(START, piece).unwrap();

@@ -8,15 +8,19 @@ use std::sync::Arc;
 use keys::{PublicKey, SecretKey};
 
 use super::complaint::{self, Complainant};
-use super::entry::{Body, Entry, Side};
+use super::entry::{Body, Complaint, Entry, Side};
 use super::manifest::{Manifest, Round};
 use super::parameters::Parameters;
 use super::possession::{self, Witnesses};
 use super::session::SessionPoint;
+use crate::protocol::admission::{Admission, EntryCheck, Slot};
 use crate::protocol::combination::{Combination, Label, ServerIndex};
 use crate::protocol::group::{Group, Header, HeaderKind};
 use crate::protocol::voting::{VotingKey, VotingSecret};
 use crate::protocol::wire::Digest;
+
+/// How often a server may change its voting key before a run is opened, or between two runs.
+const MAX_VOTING_CHANGES: u8 = 64;
 
 /// The state of the agreement on a refresh in one epoch.
 #[derive(Clone)]
@@ -27,6 +31,8 @@ pub struct Board {
     epoch_digest: Digest,
     /// The current voting keys of the epoch's servers.
     voting: Vec<Option<PublicKey>>,
+    /// How often each has changed its key, since the last run was opened.
+    voting_changes: BTreeMap<ServerIndex, u8>,
     /// The number of the run that is open or will be.
     run_number: u32,
     /// The groups that servers have approved.
@@ -120,6 +126,15 @@ pub enum Change {
         /// Its index in the new group.
         complainant: ServerIndex,
     },
+    /// A server has signed an entry that is wrong: that proves it faulty.
+    Faulty {
+        /// The group that it belongs to.
+        side: Side,
+        /// Its index in that group.
+        author: ServerIndex,
+        /// What is wrong.
+        why: Refusal,
+    },
     /// The new epoch has begun.
     Final,
 }
@@ -131,6 +146,7 @@ impl Board {
             parameters,
             epoch_digest: epoch.digest(),
             voting: epoch.voting.clone(),
+            voting_changes: BTreeMap::new(),
             epoch,
             run_number: 1,
             approvals: BTreeMap::new(),
@@ -232,97 +248,164 @@ impl Board {
         }
     }
 
-    /// Applies an entry of the log. Checks everything before it changes anything.
+    /// Whether an entry may be applied: it is for this epoch and run, of a slot that is free, and
+    /// signed by a member that is not known to be faulty. It costs a signature at most, and less if
+    /// the entry is refused for another reason. [`Self::apply`] changes the board by such an entry
+    /// in any case: it counts, or its author is recorded as faulty. Afterwards its slot is taken.
     ///
     /// # Errors
-    /// Why the entry changes nothing.
-    pub fn apply(&mut self, entry: &Entry) -> Result<Change, Refusal> {
+    /// Why the entry would change nothing.
+    pub fn check(&self, entry: &Entry) -> Result<Slot, Refusal> {
         if self.run.as_ref().is_some_and(|run| run.next.is_some()) {
             return Err(Refusal::Ended);
         }
-        match &entry.body {
-            Body::Approve { epoch, run, group } => {
+        let (author, old) = (entry.author, &self.epoch.group);
+        let is_free = match &entry.body {
+            Body::Approve { epoch, run, .. } => {
                 self.check_number(*epoch, *run)?;
-                self.approve(entry, group)
+                self.run.is_none() && !self.approvals.contains_key(&author)
             }
             Body::Cancel { epoch, run } => {
                 self.check_number(*epoch, *run)?;
-                self.cancel(entry)
+                !self.cancellations.contains(&author)
             }
-            Body::SessionKey { run, key, voting } => {
-                let run = open(&mut self.run, *run)?;
-                run.check_author(entry, &self.epoch.group)?;
-                run.session_key(entry.author, *key, voting)
+            Body::SessionKey { run, .. } => {
+                !self.run_of(*run, entry)?.session_keys.contains_key(&author)
             }
-            Body::Proved { manifest, confirmations } => {
-                let run = open(&mut self.run, manifest.run)?;
-                run.check_author(entry, &self.epoch.group)?;
-                run.proved(entry.author, manifest, confirmations, self.epoch.group.combination())
+            Body::Proved { manifest, .. } => {
+                let run = self.run_of(manifest.run, entry)?;
+                !run.proofs.contains_key(&(author, manifest.round))
             }
             Body::Complaint { run, complaint } => {
-                let run = open(&mut self.run, *run)?;
-                run.check_author(entry, &self.epoch.group)?;
-                let dealer = complaint.manifest.dealer;
-                if run.excluded.contains(&dealer) {
-                    return Err(Refusal::Repeated);
-                }
-                let by = entry.author;
+                let run = self.run_of(*run, entry)?;
+                let is_free = !run.excluded.contains(&complaint.manifest.dealer);
                 // A faulty dealer may have sent something before.
-                let key = run.session_keys.get(&by).ok_or(Refusal::NoSessionKey)?;
-                let complainant = Complainant {
-                    run: run.id,
-                    index: by,
-                    key,
-                    new: run.header.group.combination(),
-                };
-                if complaint::holds(complaint, &complainant, &self.epoch.group, &self.parameters) {
-                    run.excluded.insert(dealer);
-                    Ok(Change::DealerExcluded { dealer, by })
-                } else {
-                    run.faulty.insert(by);
-                    Ok(Change::FalseComplaint { complainant: by })
+                if is_free && !run.session_keys.contains_key(&author) {
+                    return Err(Refusal::NoSessionKey);
                 }
+                is_free
             }
-            Body::Computed { run, witnesses, possession } => {
-                let run = open(&mut self.run, *run)?;
-                run.check_author(entry, &self.epoch.group)?;
-                run.computed(
-                    entry.author,
-                    witnesses,
-                    possession,
-                    self.epoch.group.combination(),
-                    &self.parameters,
-                )
+            Body::Computed { run, .. } => {
+                let run = self.run_of(*run, entry)?;
+                let is_free = !run.computed.contains_key(&author);
+                if is_free && run.read_chosen(old.combination()).is_none() {
+                    return Err(Refusal::NotChosen);
+                }
+                // So 2f'+1 servers of the new epoch have a voting key.
+                if is_free && !run.session_keys.contains_key(&author) {
+                    return Err(Refusal::NoSessionKey);
+                }
+                is_free
             }
-            Body::Voting { epoch, replaced, voting } => {
+            Body::Voting { epoch, voting, .. } => {
                 if *epoch != self.epoch_digest {
                     return Err(Refusal::OtherRun);
                 }
-                self.change_voting_key(entry, *replaced, voting)
+                self.voting_key(author) != Some(&Some(voting.key))
             }
+        };
+        if !is_free {
+            return Err(Refusal::Repeated);
+        }
+        let group = match (entry.side(), &self.run) {
+            (Side::New, Some(run)) => &run.header.group,
+            _ => old,
+        };
+        if !entry.is_signed(group) {
+            return Err(Refusal::Signature);
+        }
+        if let Body::Proved { manifest, .. } = &entry.body
+            && (manifest.dealer != author || !manifest.fits(manifest.run, old.combination()))
+        {
+            return Err(Refusal::Labels);
+        }
+        if !self.has_right_voting_key(entry) {
+            return Err(Refusal::VotingKey);
+        }
+        Ok(entry.slot())
+    }
+
+    fn voting_key(&self, server: ServerIndex) -> Option<&Option<PublicKey>> {
+        self.voting.get(usize::from(server.0))
+    }
+
+    /// Whether a voting key that an entry names is proven. A server of the epoch names the key that
+    /// it replaces: an entry that is committed again, when the server has another key, changes
+    /// nothing.
+    fn has_right_voting_key(&self, entry: &Entry) -> bool {
+        let author = entry.author;
+        match &entry.body {
+            Body::SessionKey { run, voting, .. } => voting.is_proven(*run, author),
+            Body::Voting { replaced, voting, .. } => {
+                let changes = self.voting_changes.get(&author).copied().unwrap_or_default();
+                changes < MAX_VOTING_CHANGES
+                    && self.voting_key(author) == Some(replaced)
+                    && voting.is_proven(self.epoch_digest, author)
+            }
+            _ => true,
         }
     }
 
-    /// A server has another voting key from the next height on. An entry names the key that it
-    /// replaces: one that is committed again, when the server has another key, changes nothing.
-    fn change_voting_key(
-        &mut self,
-        entry: &Entry,
-        replaced: Option<PublicKey>,
-        voting: &VotingKey,
-    ) -> Result<Change, Refusal> {
-        if !entry.is_signed(&self.epoch.group) {
-            return Err(Refusal::Signature);
-        }
-        let current = self.voting.get_mut(usize::from(entry.author.0)).ok_or(Refusal::VotingKey)?;
-        if *current == Some(voting.key) {
-            return Err(Refusal::Repeated);
-        }
-        if *current != replaced || !voting.is_proven(self.epoch_digest, entry.author) {
-            return Err(Refusal::VotingKey);
-        }
-        *current = Some(voting.key);
-        Ok(Change::Counted)
+    /// What the log asks about entries for the next height.
+    pub(crate) fn entry_check(&self) -> EntryCheck {
+        let board = self.clone();
+        EntryCheck::new(move |bytes| {
+            let Ok(entry) = Entry::parse(bytes) else { return Admission::Refused };
+            match board.check(&entry) {
+                Ok(slot) => Admission::Admitted(slot),
+                // Its author may be ahead of this server.
+                Err(Refusal::OtherRun | Refusal::NotChosen | Refusal::NoSessionKey) => {
+                    Admission::Later
+                }
+                Err(_) => Admission::Refused,
+            }
+        })
+    }
+
+    /// Applies an entry of the log. Checks everything before it changes anything.
+    ///
+    /// # Errors
+    /// Why the entry changes nothing: as [`Self::check`].
+    pub fn apply(&mut self, entry: &Entry) -> Result<Change, Refusal> {
+        self.check(entry)?;
+        let author = entry.author;
+        let run = self.run.as_mut();
+        let counted = match (&entry.body, run) {
+            (Body::Approve { group, .. }, _) => Ok(self.approve(author, group)),
+            (Body::Cancel { .. }, _) => Ok(self.cancel(author)),
+            (Body::Voting { voting, .. }, _) => {
+                if let Some(key) = self.voting.get_mut(usize::from(author.0)) {
+                    *key = Some(voting.key);
+                }
+                *self.voting_changes.entry(author).or_default() += 1;
+                Ok(Change::Counted)
+            }
+            (_, None) => return Err(Refusal::OtherRun),
+            (Body::SessionKey { key, voting, .. }, Some(run)) => {
+                run.session_keys.insert(author, *key);
+                run.voting.insert(author, voting.key);
+                Ok(Change::Counted)
+            }
+            (Body::Proved { manifest, confirmations }, Some(run)) => {
+                run.proved(manifest, confirmations)
+            }
+            (Body::Complaint { complaint, .. }, Some(run)) => {
+                Ok(run.complaint(author, complaint, &self.epoch.group, &self.parameters))
+            }
+            (Body::Computed { witnesses, possession, .. }, Some(run)) => {
+                run.computed(author, witnesses, possession, &self.parameters)
+            }
+        };
+        // What the author has signed is wrong, whatever others do: that proves it faulty.
+        counted.or_else(|why| {
+            let side = entry.side();
+            let run = self.run.as_mut().ok_or(Refusal::OtherRun)?;
+            match side {
+                Side::Old => run.excluded.insert(author),
+                Side::New => run.faulty.insert(author),
+            };
+            Ok(Change::Faulty { side, author, why })
+        })
     }
 
     fn check_number(&self, epoch: Digest, run: u32) -> Result<(), Refusal> {
@@ -330,43 +413,44 @@ impl Board {
         if is_current { Ok(()) } else { Err(Refusal::OtherRun) }
     }
 
-    fn approve(&mut self, entry: &Entry, group: &Group) -> Result<Change, Refusal> {
-        if self.run.is_some() || self.approvals.contains_key(&entry.author) {
-            return Err(Refusal::Repeated);
+    /// The open run, if it has this identifier, and the author is a member of its group that is not
+    /// known to be faulty.
+    fn run_of(&self, id: Digest, entry: &Entry) -> Result<&Run, Refusal> {
+        let run = self.run.as_ref().filter(|run| run.id == id).ok_or(Refusal::OtherRun)?;
+        let (group, faulty) = match entry.side() {
+            Side::Old => (&self.epoch.group, &run.excluded),
+            Side::New => (&run.header.group, &run.faulty),
+        };
+        if faulty.contains(&entry.author) {
+            return Err(Refusal::Faulty);
         }
-        if !entry.is_signed(&self.epoch.group) {
-            return Err(Refusal::Signature);
-        }
-        self.approvals.insert(entry.author, group.clone());
-        let same = self.approvals.values().filter(|approved| *approved == group).count();
-        if same < self.epoch.group.combination().signer_count() {
-            return Ok(Change::Counted);
-        }
-        self.run = Some(Run::new(self.refresh_header(group.clone())));
-        Ok(Change::Opened)
+        if group.member(entry.author).is_some() { Ok(run) } else { Err(Refusal::Signature) }
     }
 
-    fn cancel(&mut self, entry: &Entry) -> Result<Change, Refusal> {
-        if self.cancellations.contains(&entry.author) {
-            return Err(Refusal::Repeated);
+    fn approve(&mut self, author: ServerIndex, group: &Group) -> Change {
+        self.approvals.insert(author, group.clone());
+        let same = self.approvals.values().filter(|approved| *approved == group).count();
+        if same < self.epoch.group.combination().signer_count() {
+            return Change::Counted;
         }
-        if !entry.is_signed(&self.epoch.group) {
-            return Err(Refusal::Signature);
-        }
-        self.cancellations.insert(entry.author);
+        // A new server, which follows from here, does not know of those before.
+        self.cancellations.clear();
+        self.voting_changes.clear();
+        self.run = Some(Run::new(self.refresh_header(group.clone())));
+        Change::Opened
+    }
+
+    fn cancel(&mut self, author: ServerIndex) -> Change {
+        self.cancellations.insert(author);
         if self.cancellations.len() < self.epoch.group.combination().signer_count() {
-            return Ok(Change::Counted);
+            return Change::Counted;
         }
         let (parameters, epoch) = (self.parameters.clone(), self.epoch.clone());
         let (voting, run_number) = (std::mem::take(&mut self.voting), self.run_number + 1);
-        *self = Self { voting, run_number, ..Self::new(parameters, epoch) };
-        Ok(Change::Cancelled)
+        let voting_changes = std::mem::take(&mut self.voting_changes);
+        *self = Self { voting, voting_changes, run_number, ..Self::new(parameters, epoch) };
+        Change::Cancelled
     }
-}
-
-/// The open run, if it has this identifier.
-fn open(run: &mut Option<Run>, id: Digest) -> Result<&mut Run, Refusal> {
-    run.as_mut().filter(|run| run.id == id).ok_or(Refusal::OtherRun)
 }
 
 impl Run {
@@ -401,12 +485,12 @@ impl Run {
         &self.header.group
     }
 
-    /// Dealers that are proven faulty.
+    /// Dealers that are proven faulty: by a complaint, or by what they have signed.
     pub fn excluded(&self) -> &BTreeSet<ServerIndex> {
         &self.excluded
     }
 
-    /// New servers that complained without reason.
+    /// New servers that complained without reason, or signed a wrong entry.
     pub fn faulty(&self) -> &BTreeSet<ServerIndex> {
         &self.faulty
     }
@@ -471,47 +555,11 @@ impl Run {
         self.computed.contains_key(&server)
     }
 
-    fn check_author(&self, entry: &Entry, old: &Group) -> Result<(), Refusal> {
-        let (group, faulty) = match entry.side() {
-            Side::Old => (old, &self.excluded),
-            Side::New => (&self.header.group, &self.faulty),
-        };
-        if faulty.contains(&entry.author) {
-            return Err(Refusal::Faulty);
-        }
-        if entry.is_signed(group) { Ok(()) } else { Err(Refusal::Signature) }
-    }
-
-    fn session_key(
-        &mut self,
-        server: ServerIndex,
-        key: SessionPoint,
-        voting: &VotingKey,
-    ) -> Result<Change, Refusal> {
-        if self.session_keys.contains_key(&server) {
-            return Err(Refusal::Repeated);
-        }
-        if !voting.is_proven(self.id, server) {
-            return Err(Refusal::VotingKey);
-        }
-        self.session_keys.insert(server, key);
-        self.voting.insert(server, voting.key);
-        Ok(Change::Counted)
-    }
-
     fn proved(
         &mut self,
-        author: ServerIndex,
         manifest: &Manifest,
         confirmations: &[(ServerIndex, [u8; 64])],
-        old: &Combination,
     ) -> Result<Change, Refusal> {
-        if manifest.dealer != author || !manifest.fits(self.id, old) {
-            return Err(Refusal::Labels);
-        }
-        if self.proofs.contains_key(&(author, manifest.round)) {
-            return Err(Refusal::Repeated);
-        }
         let message = Manifest::confirmation(manifest.digest());
         let signers: BTreeSet<_> = confirmations.iter().map(|&(server, _)| server).collect();
         let is_quorum = signers.len() == self.header.group.combination().quorum()
@@ -529,24 +577,35 @@ impl Run {
         Ok(Change::Counted)
     }
 
+    fn complaint(
+        &mut self,
+        by: ServerIndex,
+        complaint: &Complaint,
+        old: &Group,
+        parameters: &Parameters,
+    ) -> Change {
+        let dealer = complaint.manifest.dealer;
+        let new = self.header.group.combination();
+        let holds = self.session_keys.get(&by).is_some_and(|key| {
+            let complainant = Complainant { run: self.id, index: by, key, new };
+            complaint::holds(complaint, &complainant, old, parameters)
+        });
+        if holds {
+            self.excluded.insert(dealer);
+            Change::DealerExcluded { dealer, by }
+        } else {
+            self.faulty.insert(by);
+            Change::FalseComplaint { complainant: by }
+        }
+    }
+
     fn computed(
         &mut self,
         server: ServerIndex,
         witnesses: &[u8],
         possession: &[u8],
-        old: &Combination,
         parameters: &Parameters,
     ) -> Result<Change, Refusal> {
-        if self.computed.contains_key(&server) {
-            return Err(Refusal::Repeated);
-        }
-        if self.read_chosen(old).is_none() {
-            return Err(Refusal::NotChosen);
-        }
-        // So 2f'+1 servers of the new epoch have a voting key.
-        if !self.session_keys.contains_key(&server) {
-            return Err(Refusal::NoSessionKey);
-        }
         let new = self.header.group.combination();
         let digest = Witnesses::digest_of(witnesses);
         let parsed = if let Some(known) = self.witnesses.get(&digest) {

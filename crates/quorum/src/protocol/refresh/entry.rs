@@ -4,6 +4,7 @@ use keys::{PublicKey, SecretKey};
 
 use super::manifest::Manifest;
 use super::session::{SessionPoint, SessionProof};
+use crate::protocol::admission::Slot;
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::group::Group;
 use crate::protocol::voting::{VotingKey, read_optional_key, write_key};
@@ -112,6 +113,20 @@ impl Entry {
             | Body::Voting { .. } => Side::Old,
             Body::SessionKey { .. } | Body::Complaint { .. } | Body::Computed { .. } => Side::New,
         }
+    }
+
+    /// What it would change, by author, kind, and round or dealer.
+    pub(crate) fn slot(&self) -> Slot {
+        let (kind, part) = match &self.body {
+            Body::Approve { .. } => (1, 0),
+            Body::Cancel { .. } => (2, 0),
+            Body::SessionKey { .. } => (3, 0),
+            Body::Proved { manifest, .. } => (4, manifest.round.0),
+            Body::Complaint { complaint, .. } => (5, complaint.manifest.dealer.0),
+            Body::Computed { .. } => (6, 0),
+            Body::Voting { .. } => (7, 0),
+        };
+        Slot(u64::from_be_bytes([0, 0, 0, 0, 0, kind, self.author.0, part]))
     }
 
     /// Whether the author has signed it. `group` is that of [`Self::side`].

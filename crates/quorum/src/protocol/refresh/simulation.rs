@@ -33,12 +33,12 @@ const EVENTS: [&str; 22] = [
     "false complaint",
     "crash",
     "restart",
-    "refused: Confirmations",
+    "faulty: Confirmations",
     "refused: Faulty",
     "refused: NoSessionKey",
     "refused: NotChosen",
     "refused: OtherRun",
-    "refused: Possession",
+    "faulty: Possession",
     "refused: Signature",
 ];
 

@@ -8,12 +8,13 @@ use keys::{PublicKey, SecretKey};
 use sharing::{Generator, RandomError};
 
 use super::change::Change;
+use crate::protocol::admission::EntryCheck;
 use crate::protocol::agreed::{Height, ServerSet};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::{Group, Member};
 use crate::protocol::link::{Lane, Topic};
 use crate::protocol::policy::{MessageDigest, MessageRefusal};
-use crate::protocol::refresh;
+use crate::protocol::refresh::{self, Refusal, Side};
 use crate::protocol::signing::{Evidence, Query, Shares};
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Digest;
@@ -59,6 +60,8 @@ pub enum Output {
         height: Height,
         /// The servers.
         set: ServerSet,
+        /// Which entries they may commit there.
+        check: EntryCheck,
         /// This server's voting key. It votes if the set has this one.
         key: Option<Arc<VotingSecret>>,
     },
@@ -167,6 +170,15 @@ pub enum Event {
     FalseComplaint {
         /// Its index in the new group.
         complainant: ServerIndex,
+    },
+    /// A server has signed a wrong entry of a refresh: it is faulty.
+    WrongEntry {
+        /// The group that it belongs to.
+        side: Side,
+        /// Its index in that group.
+        author: ServerIndex,
+        /// What is wrong.
+        why: Refusal,
     },
     /// An entry of the log changes nothing.
     EntryRefused {

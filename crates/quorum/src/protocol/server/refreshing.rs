@@ -116,6 +116,9 @@ impl Server {
             BoardChange::FalseComplaint { complainant } => {
                 self.event(Event::FalseComplaint { complainant });
             }
+            BoardChange::Faulty { side, author, why } => {
+                self.event(Event::WrongEntry { side, author, why });
+            }
             BoardChange::Final => self.end_epoch(now, height, generator)?,
         }
         Ok(())

@@ -221,7 +221,7 @@ impl World {
                 node.log = Some(applied);
                 server.handle_log_opened(node.life);
             }
-            Output::Applied { height, set, key } => {
+            Output::Applied { height, set, key, .. } => {
                 let agreed = self.sets.entry(height).or_insert_with(|| set.clone());
                 assert_eq!(*agreed, set, "servers differ in who agrees after height {height}");
                 node.key = key.as_ref().map(|key| key.public());

@@ -56,7 +56,8 @@ impl Server {
         let Some(epoch) = &self.epoch else { return };
         let set = epoch.header.group.voters(epoch.board.voting());
         let key = epoch.voting.clone();
-        self.push(Output::Applied { height, set, key });
+        let check = epoch.board.entry_check();
+        self.push(Output::Applied { height, set, check, key });
     }
 
     /// A member without a voting key draws one, and has it registered, again until it is committed.

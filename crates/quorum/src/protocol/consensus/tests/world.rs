@@ -15,6 +15,7 @@ use super::super::codec::{Decided, Message};
 use super::super::context::servers::Servers;
 use super::super::context::{Address, Context};
 use super::super::engine::{Engine, EngineError, Opening, Output, Signer};
+use crate::protocol::admission::EntryCheck;
 use crate::protocol::agreed::{Height, ServerSet, Voter};
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Digest;
@@ -116,6 +117,9 @@ pub(super) struct World {
     links: BTreeMap<(usize, usize), LinkId>,
     ends: BTreeMap<LinkId, (usize, usize)>,
     sets: Box<dyn Fn(Height) -> ServerSet>,
+    /// The check of a service that has applied these values. Without it, there is none.
+    #[expect(clippy::type_complexity, reason = "it is its only use")]
+    checks: Option<Box<dyn Fn(&[Decided]) -> EntryCheck>>,
     pub(super) random: Rng,
     /// After how many in a thousand outputs a server crashes.
     pub(super) sudden: u64,
@@ -131,6 +135,8 @@ pub(super) struct World {
     liars: Vec<Address>,
     /// Votes that were sent lately.
     pub(super) seen: Vec<SignedVote<Context>>,
+    /// How often a value was refused.
+    pub(super) refused: u64,
     /// How often it was proven that a server had signed twice.
     pub(super) proofs: usize,
 }
@@ -159,6 +165,7 @@ impl World {
             links: BTreeMap::new(),
             ends: BTreeMap::new(),
             sets: Box::new(sets),
+            checks: None,
             random: Rng::new(!seed),
             sudden: 0,
             signed: BTreeMap::new(),
@@ -168,6 +175,7 @@ impl World {
             replayed: 0,
             liars: twins.iter().map(|key| address(*key)).collect(),
             seen: Vec::new(),
+            refused: 0,
             proofs: 0,
         };
         for from in 0..world.servers.len() {
@@ -179,6 +187,15 @@ impl World {
         }
         (0..world.servers.len()).for_each(|index| world.open(index));
         world
+    }
+
+    /// From the next height on, entries are checked by what was committed before.
+    pub(super) fn set_checks(&mut self, checks: impl Fn(&[Decided]) -> EntryCheck + 'static) {
+        self.checks = Some(Box::new(checks));
+    }
+
+    fn entry_check(&self, index: usize) -> EntryCheck {
+        self.checks.as_ref().map_or_else(EntryCheck::anything, |checks| checks(&self.log(index)))
     }
 
     pub(super) fn now(&self) -> Duration {
@@ -229,7 +246,7 @@ impl World {
     }
 
     fn open(&mut self, index: usize) {
-        let now = self.now();
+        let (now, check) = (self.now(), self.entry_check(index));
         let server = &mut self.servers[index];
         let after = server.disk.last();
         self.replayed += server.disk.records.len();
@@ -239,7 +256,8 @@ impl World {
             records: server.disk.records.clone(),
         };
         let set = (self.sets)(after.next());
-        let engine = Engine::open(signer(server.key), &opening, (&set, Some(server.voting())), now);
+        let voters = (&set, Some(server.voting()));
+        let engine = Engine::open(signer(server.key), &opening, voters, check, now);
         server.engine = Some(engine.expect("a sound log"));
         self.settle(index);
         self.link_up(index);
@@ -358,6 +376,10 @@ impl World {
                 }
             }
             Output::Refused(..) => {}
+            Output::Checked { server, are_admitted, .. } => {
+                assert!(are_admitted || self.liars.contains(&server), "a wrong accusation");
+                self.refused += u64::from(!are_admitted);
+            }
             Output::Equivocation(address) => {
                 assert!(self.liars.contains(&address), "a wrong accusation");
                 self.proofs += 1;
@@ -382,9 +404,9 @@ impl World {
         let servers = Servers::new(&(self.sets)(height), height, None);
         signer(0).verifier().commit(&decided.certificate, &servers).expect("2f+1 signatures");
         let set = (self.sets)(height.next());
-        let key = self.servers[index].voting();
+        let (key, check) = (self.servers[index].voting(), self.entry_check(index));
         if let Some(engine) = &mut self.servers[index].engine {
-            engine.next(&set, Some(key), now).expect("the next height begins");
+            engine.next((&set, Some(key)), check, now).expect("the next height begins");
         }
     }
 

@@ -16,7 +16,7 @@ use super::super::{
     Shares, Side, Witnesses, answer,
 };
 use crate::log::memory::{MemoryLog, MemoryServer};
-use crate::log::{AgreementLog as _, Height};
+use crate::log::{AgreementLog as _, EntryCheck, Height, ServerSet};
 use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::{Group, Header};
 use crate::protocol::wire::Digest;
@@ -34,6 +34,8 @@ type Saved = BTreeMap<Item, Zeroizing<Vec<u8>>>;
 pub(super) struct Process {
     pub(super) secret: Arc<SecretKey>,
     pub(super) public: PublicKey,
+    /// Whether its log asks its board which entries may be committed.
+    pub(super) is_log_checked: bool,
     pub(super) disk: Disk,
     /// `None` while it is down.
     pub(super) memory: Option<Memory>,
@@ -94,6 +96,7 @@ struct Machine<T> {
 impl Process {
     pub(super) fn new(
         secret: SecretKey,
+        is_log_checked: bool,
         board: Board,
         shares: Option<Arc<Shares>>,
         old_witnesses: Arc<Witnesses>,
@@ -110,6 +113,7 @@ impl Process {
         Self {
             public: secret.public(),
             secret: Arc::new(secret),
+            is_log_checked,
             disk,
             memory: None,
             restarts_at: Duration::ZERO,
@@ -123,8 +127,10 @@ impl Process {
         } else {
             (self.disk.board.clone(), self.disk.applied)
         };
+        let mut log = log.open(self.public, applied);
+        log.applied(applied, &set_of(&board), check_of(&board, self.is_log_checked), None);
         self.memory = Some(Memory {
-            log: log.open(self.public, applied),
+            log,
             board,
             applied,
             old: None,
@@ -159,12 +165,10 @@ impl Process {
         let Poll::Ready(committed) = memory.log.poll_committed(context) else { return None };
         let committed = committed.expect("this log does not fail");
         let entries = committed.entries.iter().filter_map(|bytes| Entry::parse(bytes).ok());
-        let done = entries.map(|entry| memory.board.apply(&entry)).collect();
-        let set = match memory.board.run().and_then(|run| run.next_epoch()) {
-            Some(next) => next.group.voters(&next.voting),
-            None => memory.board.epoch().group.voters(memory.board.voting()),
-        };
-        memory.log.applied(committed.height, &set, None);
+        let done = entries.map(|entry| apply(&mut memory.board, &entry)).collect();
+        let set = set_of(&memory.board);
+        let check = check_of(&memory.board, self.is_log_checked);
+        memory.log.applied(committed.height, &set, check, None);
         memory.applied = committed.height;
         memory.is_dirty = true;
         Some(done)
@@ -339,6 +343,29 @@ impl Process {
         let is_idle = |it: &Memory| it.old.is_none() && it.new.is_none() && it.jobs.is_empty();
         self.memory.as_ref().is_some_and(is_idle) && self.disk.saved.is_empty()
     }
+}
+
+/// The servers that agree on the next height.
+fn set_of(board: &Board) -> ServerSet {
+    match board.run().and_then(Run::next_epoch) {
+        Some(next) => next.group.voters(&next.voting),
+        None => board.epoch().group.voters(board.voting()),
+    }
+}
+
+/// The check of a log: of half of the worlds it is that of servers; the others show that the board
+/// needs none.
+fn check_of(board: &Board, is_checked: bool) -> EntryCheck {
+    if is_checked { board.entry_check() } else { EntryCheck::anything() }
+}
+
+/// Applies an entry. Whatever passes the check changes the board, once.
+fn apply(board: &mut Board, entry: &Entry) -> Result<Change, Refusal> {
+    let checked = board.check(entry);
+    let applied = board.apply(entry);
+    assert_eq!(checked.err(), applied.clone().err(), "the check decides");
+    assert!(applied.is_err() || board.check(entry).is_err(), "the slot is still free");
+    applied
 }
 
 /// The group of one side, if a run is open.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use sharing::Generator;
 use sim::{Event, LinkId, Network, Rng};
 
-use super::super::{Board, Change, Message, Parameters, Shares, Side, Witnesses};
+use super::super::{Board, Change, Entry, Message, Parameters, Shares, Side, Witnesses};
 use super::adversary::Adversary;
 use super::ms;
 use super::process::{Action, Process, Step, group_of};
@@ -88,7 +88,7 @@ impl World {
             let shares = scenario.old.index_of(&secret.public()).map(|index| {
                 Arc::new(old.labels_of(index).map(|label| (label, split.share(label))).collect())
             });
-            Process::new(secret, board.clone(), shares, witnesses.clone())
+            Process::new(secret, seed.is_multiple_of(2), board.clone(), shares, witnesses.clone())
         };
         let processes: Vec<Process> = (0..scenario.processes).map(process).collect();
         let correct = (0..).zip(&processes).filter(|(it, _)| !scenario.byzantine.contains(it));
@@ -212,6 +212,7 @@ impl World {
                         self.count(match result {
                             Ok(Change::DealerExcluded { .. }) => "excluded".to_owned(),
                             Ok(Change::FalseComplaint { .. }) => "false complaint".to_owned(),
+                            Ok(Change::Faulty { why, .. }) => format!("faulty: {why:?}"),
                             Ok(change) => format!("{change:?}"),
                             Err(refusal) => format!("refused: {refusal:?}"),
                         });
@@ -272,6 +273,14 @@ impl World {
             }
             Action::Submit(bytes) => {
                 self.adversary.see_entry(&bytes);
+                // Where the log asks the board, refused entries are seen here only.
+                let process = &self.processes[from];
+                if process.is_log_checked
+                    && let Ok(entry) = Entry::parse(&bytes)
+                    && let Err(refusal) = process.board().check(&entry)
+                {
+                    self.count(format!("refused: {refusal:?}"));
+                }
                 let is_lost = !self.is_healed
                     && self.is_correct(from)
                     && self.rng.below(1000) < self.scenario.loss_permille;

@@ -35,6 +35,12 @@ fn apply(board: &Board, entry: &Entry) -> Result<Change, Refusal> {
     result
 }
 
+/// What an entry changes that proves its author faulty.
+#[allow(clippy::unnecessary_wraps)]
+fn faulty(side: Side, author: ServerIndex, why: Refusal) -> Result<Change, Refusal> {
+    Ok(Change::Faulty { side, author, why })
+}
+
 /// The identity key of an entry's author.
 fn author(entry: &Entry) -> SecretKey {
     let first = if entry.side() == Side::Old { 1 } else { 100 };
@@ -201,7 +207,10 @@ fn proved_has_labels_of_its_dealer_and_a_quorum_of_confirmations() {
     // Confirmations are of this manifest, in all its parts.
     let mut changed = manifest.clone();
     changed.rows[0].1 = OTHER;
-    assert_eq!(with(&changed, &confirmations), Err(Refusal::Confirmations));
+    assert_eq!(
+        with(&changed, &confirmations),
+        faulty(Side::Old, entry.author, Refusal::Confirmations)
+    );
     let [a, b, c] = confirmations[..] else { panic!("2f+1 = 3") };
     let message = Manifest::confirmation(manifest.digest());
     let all: Vec<_> = (0..4).map(|i| (ServerIndex(i), identity(100 + i).sign(&message))).collect();
@@ -218,7 +227,10 @@ fn proved_has_labels_of_its_dealer_and_a_quorum_of_confirmations() {
         vec![a, b, (ServerIndex(4), c.1)],
         vec![a, b, (c.0, [0; 64])],
     ] {
-        assert_eq!(with(&manifest, &wrong), Err(Refusal::Confirmations));
+        assert_eq!(
+            with(&manifest, &wrong),
+            faulty(Side::Old, entry.author, Refusal::Confirmations)
+        );
     }
     assert_eq!(with(&manifest, &[fourth, c, a]), Ok(Change::Counted));
 }
@@ -235,19 +247,20 @@ fn computed_comes_after_the_choice_with_a_proof_for_its_witnesses_and_server() {
         apply(board, &Entry::new(ServerIndex(author), body, &identity(100 + author)))
     };
     let own = entry.author.0;
+    let wrong = |author| faulty(Side::New, ServerIndex(author), Refusal::Possession);
     assert_eq!(with(&board, own, &witnesses, &possession), Ok(Change::Counted));
     let another = (own + 1) % 4;
-    assert_eq!(with(&board, another, &witnesses, &possession), Err(Refusal::Possession));
+    assert_eq!(with(&board, another, &witnesses, &possession), wrong(another));
     let mut swapped = witnesses.clone();
     swapped.rotate_left(32);
     for witnesses in [&swapped[..], &witnesses[32..], &[], &[0; 128], &[0xff; 128]] {
-        assert_eq!(with(&board, own, witnesses, &possession), Err(Refusal::Possession));
+        assert_eq!(with(&board, own, witnesses, &possession), wrong(own));
     }
     for at in [0, 31, 32, possession.len() - 1] {
-        let mut wrong = possession.clone();
-        wrong[at] ^= 1;
-        assert_eq!(with(&board, own, &witnesses, &wrong), Err(Refusal::Possession));
-        assert_eq!(with(&board, own, &witnesses, &wrong[..at]), Err(Refusal::Possession));
+        let mut changed = possession.clone();
+        changed[at] ^= 1;
+        assert_eq!(with(&board, own, &witnesses, &changed), wrong(own));
+        assert_eq!(with(&board, own, &witnesses, &changed[..at]), wrong(own));
     }
     let before = world.history.iter().find(|(_, it)| *it == session).unwrap().0.clone();
     assert_eq!(with(&before, own, &witnesses, &possession), Err(Refusal::NotChosen));
