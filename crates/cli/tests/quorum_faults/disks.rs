@@ -13,8 +13,8 @@ use crate::refreshes::{MAX_PAUSE, Outcome, Step, Worst};
 /// The delay of each link.
 const DELAY_MS: u32 = 5;
 
-/// The size of the disk.
-const DISK: &str = "4m";
+/// The size of the disk. A server with too little room is not healthy.
+const DISK: &str = "256m";
 
 /// The servers with a small disk: one of each group.
 const SMALL: [usize; 2] = [FIRST[1], SECOND[2]];
