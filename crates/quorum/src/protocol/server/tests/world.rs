@@ -1,0 +1,307 @@
+//! Whole servers in memory, over links that may lose messages and a log that loses nothing.
+
+use super::*;
+
+/// A server's number is that of its identity key.
+pub(super) type Number = u8;
+
+pub(super) struct Node {
+    pub(super) server: Option<Server>,
+    pub(super) saved: Saved,
+    pub(super) registered: HashSet<MessageDigest>,
+    /// The height that its log starts after; `None` until it follows one.
+    pub(super) log: Option<Height>,
+    /// The life of its log's file.
+    pub(super) life: LogLife,
+    /// The voting key with which it votes on the next height, if the set has it.
+    pub(super) key: Option<PublicKey>,
+    /// All voting keys that it has had.
+    pub(super) keys: Vec<Weak<VotingSecret>>,
+    pub(super) replies: BTreeMap<RequestId, Result<Vec<u8>, SignRefusal>>,
+    pub(super) events: Vec<Event>,
+    pub(super) peers: Vec<Member>,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self {
+            server: None,
+            saved: Saved::default(),
+            registered: HashSet::new(),
+            log: None,
+            life: LogLife([0; 32]),
+            key: None,
+            keys: Vec::new(),
+            replies: BTreeMap::new(),
+            events: Vec::new(),
+            peers: Vec::new(),
+        }
+    }
+}
+
+pub(super) struct World {
+    pub(super) key: DealerKey,
+    pub(super) nodes: BTreeMap<Number, Node>,
+    pub(super) links: VecDeque<(Number, Number, Topic, Bytes)>,
+    pub(super) log: Vec<Committed>,
+    /// Who agrees on the height after each.
+    pub(super) sets: BTreeMap<Height, ServerSet>,
+    /// The last height that nobody has any more.
+    pub(super) forgotten: Height,
+    /// Servers that get no heights of the log.
+    pub(super) stalled: BTreeSet<Number>,
+    pub(super) now: Duration,
+    pub(super) generator: Generator,
+    pub(super) rng: Rng,
+    /// How many of 100 messages are lost, with their link.
+    pub(super) loss: u64,
+    /// The links that are down: their senders learn it when they are up again.
+    pub(super) down: BTreeSet<(Number, Number)>,
+    /// How many of 10,000 steps stop and restart a server.
+    pub(super) crashes: u64,
+}
+
+impl World {
+    /// A group of the servers `1..=3f+1` after the ceremony, and servers without a start.
+    pub(super) fn new(faulty: u8, others: impl IntoIterator<Item = Number>, seed: u64) -> Self {
+        let mut generator = Generator::seeded().unwrap();
+        let key = short_key();
+        let range = ShareRange::new(key.group().modulus().bits());
+        let first = group(faulty, 1);
+        let combination = first.combination();
+        let split = key.split(&range, combination, &mut generator).unwrap();
+        let parameters = Parameters::new(key.group(), range);
+        let power = |label| parameters.power(&split.share(label));
+        let witnesses = Witnesses::new(combination.labels().map(power).collect());
+        let secret = |_| VotingSecret::random(&mut generator).unwrap();
+        let secrets: Vec<_> = combination.servers().map(secret).collect();
+        let keys = secrets.iter().map(|secret| Some(secret.public())).collect();
+        let header = Header::first(first.clone(), keys, witnesses.digest());
+        let start = Start::first(header, &witnesses);
+        let mut nodes = BTreeMap::new();
+        for (index, secret) in combination.servers().zip(secrets) {
+            let encoded = |label| (label, split.share(label).to_be_bytes());
+            let shares = combination.labels_of(index).map(encoded).collect();
+            let mut saved = Saved::default();
+            saved.apply(Change::Start(start.clone()));
+            saved.apply(Change::Shares { epoch: 1, shares });
+            let secret = Zeroizing::new(*secret.to_bytes());
+            saved.apply(Change::Voting { epoch: 1, life: None, secret });
+            nodes.insert(1 + index.0, Node { saved, ..Node::default() });
+        }
+        nodes.extend(others.into_iter().map(|number| (number, Node::default())));
+        let mut world = Self {
+            key,
+            nodes,
+            links: VecDeque::new(),
+            log: Vec::new(),
+            sets: BTreeMap::new(),
+            forgotten: Height(0),
+            stalled: BTreeSet::new(),
+            now: Duration::ZERO,
+            generator,
+            rng: Rng::new(seed),
+            loss: 0,
+            down: BTreeSet::new(),
+            crashes: 0,
+        };
+        for number in world.numbers() {
+            world.start(number);
+        }
+        world
+    }
+
+    pub(super) fn numbers(&self) -> Vec<Number> {
+        self.nodes.keys().copied().collect()
+    }
+
+    /// Starts a server with what it saved.
+    pub(super) fn start(&mut self, number: Number) {
+        let node = self.nodes.get_mut(&number).unwrap();
+        let settings = Settings {
+            identity: Arc::new(identity(number)),
+            public: self.key.group().public().clone(),
+            rules: Vec::new(),
+            delays: DELAYS,
+            timeouts: TIMEOUTS,
+        };
+        let (saved, registered) = (node.saved.clone(), node.registered.clone());
+        node.server = Some(Server::new(settings, saved, registered, self.now).unwrap());
+        node.log = None;
+        for other in self.numbers().into_iter().filter(|it| *it != number) {
+            self.link_up(number, other);
+            self.link_up(other, number);
+        }
+    }
+
+    pub(super) fn stop(&mut self, number: Number) {
+        self.nodes.get_mut(&number).unwrap().server = None;
+        self.links.retain(|(from, to, ..)| ![*from, *to].contains(&number));
+    }
+
+    pub(super) fn link_up(&mut self, at: Number, to: Number) {
+        if let Some(server) = &mut self.nodes.get_mut(&at).unwrap().server {
+            server.handle_link_up(&identity(to).public());
+        }
+    }
+
+    pub(super) fn server(&mut self, number: Number) -> &mut Server {
+        self.nodes.get_mut(&number).unwrap().server.as_mut().unwrap()
+    }
+
+    /// Lets a server do one thing. Returns whether it did something.
+    pub(super) fn poll(&mut self, number: Number) -> bool {
+        let now = self.now;
+        let node = self.nodes.get_mut(&number).unwrap();
+        let Some(server) = &mut node.server else { return false };
+        if let Some(applied) = node.log.filter(|it| *it >= self.forgotten)
+            && !self.stalled.contains(&number)
+            && let Some(committed) = self.log.get(usize::try_from(applied.0).unwrap())
+        {
+            node.log = Some(committed.height);
+            server.handle_committed(now, committed, &mut self.generator).unwrap();
+        }
+        let Some(output) = server.poll_output(now, &mut self.generator).unwrap() else {
+            return false;
+        };
+        match output {
+            Output::Send { to, topic, bytes, .. } => {
+                let to = self.nodes.keys().find(|it| identity(**it).public() == to).copied();
+                let to = to.expect("a server sends to those of its groups");
+                let link = (number, to);
+                if self.rng.chance(self.loss) {
+                    self.down.insert(link);
+                }
+                if !self.down.contains(&link) {
+                    self.links.push_back((number, to, topic, bytes));
+                }
+            }
+            Output::Submit(entry) => {
+                let height = Height(self.log.len() as u64 + 1);
+                self.log.push(Committed { height, entries: vec![entry] });
+            }
+            Output::Save(changes) => changes.into_iter().for_each(|it| node.saved.apply(it)),
+            Output::Job(job) => {
+                let result = job.run(&mut self.generator).unwrap();
+                server.handle_job(now, result);
+            }
+            Output::Reply { id, result } => {
+                assert!(node.replies.insert(id, result).is_none(), "one reply");
+            }
+            Output::Peers(peers) => node.peers = peers,
+            Output::Log { applied } => {
+                let is_invited = node.events.iter().any(|it| matches!(it, Event::Invited { .. }));
+                assert!(node.log.is_none() || is_invited, "once, unless it begins again");
+                node.log = Some(applied);
+                server.handle_log_opened(node.life);
+            }
+            Output::Applied { height, set, key, .. } => {
+                let agreed = self.sets.entry(height).or_insert_with(|| set.clone());
+                assert_eq!(*agreed, set, "servers differ in who agrees after height {height}");
+                node.key = key.as_ref().map(|key| key.public());
+                node.keys.extend(key.iter().map(Arc::downgrade));
+            }
+            Output::Event(event) => node.events.push(event),
+        }
+        true
+    }
+
+    pub(super) fn run_until(&mut self, done: impl Fn(&Self) -> bool) {
+        assert!(self.run(done), "not finished: {:?}", self.statuses());
+    }
+
+    /// Runs until `done`, and returns true; or until nothing happens any more.
+    pub(super) fn run(&mut self, done: impl Fn(&Self) -> bool) -> bool {
+        let limit = self.now + Duration::from_secs(1000);
+        while self.now < limit && !done(self) {
+            let mut has_acted = false;
+            for number in self.numbers() {
+                has_acted |= self.poll(number);
+                if self.rng.next_u64() % 10_000 < self.crashes {
+                    self.stop(number);
+                    self.start(number);
+                }
+            }
+            let place = self.rng.below(self.links.len().max(1) as u64);
+            if let Some(message) = self.links.remove(usize::try_from(place).unwrap()) {
+                has_acted = true;
+                let (from, to, topic, bytes) = message;
+                let now = self.now;
+                if let Some(server) = &mut self.nodes.get_mut(&to).unwrap().server {
+                    server.handle_message(now, &identity(from).public(), topic, &bytes);
+                }
+            }
+            if (!has_acted || self.rng.chance(5))
+                && let Some((from, to)) = self.down.pop_first()
+            {
+                self.link_up(from, to);
+            } else if !has_acted {
+                let servers = self.nodes.values().filter_map(|node| node.server.as_ref());
+                let Some(next) = servers.filter_map(Server::deadline).min() else { break };
+                self.now = next.max(self.now + Duration::from_millis(1));
+            }
+        }
+        done(self)
+    }
+
+    pub(super) fn statuses(&self) -> Vec<(Number, Option<Status>)> {
+        let status = |node: &Node| node.server.as_ref().map(Server::status);
+        self.nodes.iter().map(|(&number, node)| (number, status(node))).collect()
+    }
+
+    /// Whether these servers have the shares of an epoch whose header is signed.
+    pub(super) fn have_epoch(&self, number: u64, servers: &[Number]) -> bool {
+        servers.iter().all(|server| {
+            let status = self.nodes[server].server.as_ref().and_then(|it| it.status().epoch);
+            status.is_some_and(|it| it.epoch == number && it.has_shares && it.is_header_signed)
+        })
+    }
+
+    /// Has a message signed at one server, and checks the signature.
+    pub(super) fn sign(&mut self, at: Number, message: &[u8]) {
+        for number in self.numbers() {
+            let digest = MessageDigest::of(message);
+            let node = self.nodes.get_mut(&number).unwrap();
+            node.registered.insert(digest);
+            if let Some(server) = &mut node.server {
+                server.registered(digest);
+            }
+        }
+        let id = RequestId(self.nodes[&at].replies.len() as u64);
+        let now = self.now;
+        self.server(at).sign(now, id, message.to_vec(), Encoding::Pkcs1);
+        self.run_until(|world| world.nodes[&at].replies.contains_key(&id));
+        let signature = self.nodes[&at].replies[&id].clone().unwrap();
+        assert!(self.key.group().public().verify(message, &signature));
+    }
+
+    /// Whether a server votes on the next height.
+    pub(super) fn has_vote(&self, number: Number) -> bool {
+        let node = &self.nodes[&number];
+        let set = node.log.and_then(|height| self.sets.get(&height));
+        let is_own = |voter: &&Voter| voter.identity == identity(number).public();
+        let own = set.and_then(|set| set.voters().iter().find(is_own));
+        node.server.is_some() && node.key.is_some() && own.is_some_and(|own| own.key == node.key)
+    }
+
+    pub(super) fn refresh(&mut self, from: &[Number], to: &Group) {
+        let now = self.now;
+        for &number in from {
+            self.server(number).start_refresh(to.clone(), now).unwrap();
+        }
+    }
+
+    /// Asserts that no server has saved anything of an epoch or run but the current one's shares.
+    pub(super) fn assert_wiped(&self, epoch: u64, members: &[Number]) {
+        for (number, node) in &self.nodes {
+            let kept: Vec<u64> = node.saved.shares.keys().copied().collect();
+            let voting: Vec<u64> = node.saved.voting.keys().copied().collect();
+            let expected = if members.contains(number) { vec![epoch] } else { vec![] };
+            assert_eq!(kept, expected, "server {number}");
+            assert_eq!(voting, expected, "server {number}");
+            let left: Vec<_> = node.keys.iter().filter_map(Weak::upgrade).collect();
+            assert!(left.iter().all(|key| Some(key.public()) == node.key), "server {number}");
+            assert!(node.saved.items.is_empty(), "server {number}");
+        }
+    }
+}
