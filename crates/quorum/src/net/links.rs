@@ -235,7 +235,6 @@ impl Links {
 
     /// Keeps links with these servers and no others. Existing links go on.
     pub fn set_peers(&self, peers: &[Peer]) {
-        self.shared.named.notify_one();
         let own = self.shared.own.public();
         let mut states = self.shared.peers();
         let wanted = |state: &State| peers.contains(&state.peer);
@@ -259,6 +258,7 @@ impl Links {
                 }
             });
         }
+        self.shared.named.notify_one();
     }
 
     /// The identity of this server.

@@ -104,7 +104,10 @@ where
         let begun = saved.start.as_ref().map(|start| (start.header().epoch, start.height));
         let server = Server::new(settings, saved, registered, start.elapsed())?;
         let Network { links, inboxes: [for_log, signing, refresh], peers } = network;
-        links.set_peers(&peers);
+        // A server that has begun knows the servers of its groups, and names them first of all.
+        if begun.is_none() {
+            links.set_peers(&peers);
+        }
         let (sender, done) = mpsc::unbounded_channel();
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let jobs = Jobs { done: sender, places: Arc::new(Semaphore::new(processors)) };

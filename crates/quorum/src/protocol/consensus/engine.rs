@@ -411,13 +411,17 @@ impl Engine {
         message: SignedConsensusMsg<Context>,
         now: Duration,
     ) -> Done {
-        let (author, height) = match &message {
-            SignedConsensusMsg::Vote(vote) => (vote.message.voter, vote.message.height),
-            SignedConsensusMsg::Proposal(it) => (it.message.proposer, it.message.height),
+        let (author, height, what) = match &message {
+            SignedConsensusMsg::Vote(it) => {
+                (it.message.voter, it.message.height, "a vote of another server")
+            }
+            SignedConsensusMsg::Proposal(it) => {
+                (it.message.proposer, it.message.height, "a proposal of another server")
+            }
         };
         // Every server has a link with every other: nobody passes on what others have signed.
         if author != from {
-            self.outputs.push(Output::Refused(from, "a vote or a proposal of another server"));
+            self.outputs.push(Output::Refused(from, what));
             return Ok(());
         }
         let current = self.state.height();
