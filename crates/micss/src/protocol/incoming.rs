@@ -269,8 +269,7 @@ impl Incoming {
             if let Some(dispute) = &mut self.dispute {
                 match dispute.settle(&mut self.shares, &mut self.random)? {
                     Poll::Pending => return Ok(Poll::Pending),
-                    Poll::Ready(None) => {}
-                    Poll::Ready(len) => (self.dispute, self.record_len) = (None, len),
+                    Poll::Ready(len) => self.record_len = len,
                 }
             } else if self.record_len.is_none() && self.shares.available() >= HEADER_LEN {
                 let mut header = Zeroizing::new([0; HEADER_LEN]);
@@ -289,7 +288,10 @@ impl Incoming {
             }
             match self.record_len {
                 Some(len) if self.shares.available() >= len => match self.take_record(len) {
-                    Ok(kind) => return Ok(Poll::Ready(Some((kind, len - HEADER_LEN)))),
+                    Ok(Poll::Pending) => return Ok(Poll::Pending),
+                    Ok(Poll::Ready(kind)) => {
+                        return Ok(Poll::Ready(Some((kind, len - HEADER_LEN))));
+                    }
                     Err(RecordError::Tampered) => {
                         self.begin_dispute(len)?;
                         return Ok(Poll::Pending);
@@ -374,13 +376,22 @@ impl Incoming {
     }
 
     /// Joins and verifies a record of `len` bytes that has arrived, and consumes it if it is valid.
-    fn take_record(&mut self, len: usize) -> Result<Kind, RecordError> {
-        let shares: Vec<usize> = self.shares.live().take(self.shares.threshold).collect();
+    /// After a dispute, drops wrong channels before. Pending: to be called again at once.
+    fn take_record(&mut self, len: usize) -> Result<Poll<Kind>, RecordError> {
+        let mut right = None;
+        if let Some(dispute) = &mut self.dispute {
+            match dispute.accuse(&mut self.shares, &mut self.random) {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(found) => right = found,
+            }
+        }
+        let any = || self.shares.live().take(self.shares.threshold).collect();
+        let shares: Vec<usize> = right.unwrap_or_else(any);
         self.shares.join_plain(&shares, len);
         let kind = record::verify(self.shares.plain(len))?;
-        (self.record_len, self.longest) = (None, MAX_RECORD);
+        (self.dispute, self.record_len, self.longest) = (None, None, MAX_RECORD);
         self.advance(len)?;
-        Ok(kind)
+        Ok(Poll::Ready(kind))
     }
 
     /// Consumes the next `len` bytes of all channels.

@@ -227,6 +227,25 @@ proptest! {
     }
 }
 
+/// Two channels are changed so that a set with both makes the right record: for it, the others are
+/// wrong.
+#[test]
+fn changes_that_cancel_each_other_accuse_no_honest_channel() {
+    let faults = [Fault::Ends(1), Fault::ChangesAll(4132), Fault::ChangesAll(4132), Fault::Ends(0)];
+    for lens in [vec![17_830, 987], vec![10_000; 20]] {
+        for (bad, other) in (0..9).flat_map(|bad| (0..bad).map(move |other| (bad, other))) {
+            let ends: Vec<usize> = (0..9).filter(|it| ![bad, other].contains(it)).collect();
+            let order = [ends[0], bad, other, ends[6]];
+            let Outcome { sent, got, end, lost } = run((5, 9), &lens, &order, &faults, &[3000]);
+            assert_eq!(end, End::Finished);
+            assert!(got == sent, "{order:?}");
+            for (channel, why) in lost {
+                assert!(order.contains(&channel), "{order:?}: {channel} {why}");
+            }
+        }
+    }
+}
+
 /// If more channels end than can be spared, the stream fails.
 #[test]
 fn too_few_channels_are_an_error() {

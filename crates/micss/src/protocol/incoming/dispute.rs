@@ -10,6 +10,7 @@ use std::task::Poll;
 use std::vec;
 
 use sharing::locate;
+use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::shares::{Loss, Shares};
@@ -67,6 +68,24 @@ pub(super) struct Dispute {
     candidates: VecDeque<Candidate>,
     /// Those of them whose shares had not all arrived at the last check.
     waiting: Vec<Candidate>,
+    /// The set that makes the record.
+    found: Option<Candidate>,
+    /// Which channels contradict it, once all have brought the record.
+    suspicion: Option<Suspicion>,
+}
+
+/// Channels that contradict a record, and the sets of shares that may clear them.
+///
+/// Channels that are changed together can leave the joined record as it is for some sets: then
+/// right channels contradict it. Two polynomials of a degree below k that have the same secret
+/// agree in k - 2 shares at most, so at least two of k right channels contradict a set with changed
+/// ones. So one channel that contradicts alone is wrong. So are as many as majority decoding
+/// corrects, if no more are changed. Of more, those are that are in no set that makes the record.
+struct Suspicion {
+    /// One bit for each channel.
+    suspects: u16,
+    sets: vec::IntoIter<u16>,
+    record: Zeroizing<Vec<u8>>,
 }
 
 /// A set of channels that may make the next record, one bit each, and the record's length by their
@@ -101,12 +120,14 @@ impl Dispute {
             sets: Vec::new().into_iter(),
             candidates: VecDeque::new(),
             waiting: Vec::new(),
+            found: None,
+            suspicion: None,
         })
     }
 
     /// Runs a slice of the search. Verifies the records of the sets whose shares have arrived, each
-    /// once. At the first that is valid, drops the channels that contradict it and returns its
-    /// length. `None`: more shares must arrive first. Pending: to be called again at once.
+    /// once. Returns the length of the first that is valid. `None`: more shares must arrive first.
+    /// Pending: to be called again at once.
     ///
     /// # Errors
     /// If no set is left.
@@ -115,6 +136,9 @@ impl Dispute {
         shares: &mut Shares,
         random: &mut RandomSets,
     ) -> Result<Poll<Option<usize>>, RecordError> {
+        if let Some(found) = &self.found {
+            return Ok(Poll::Ready(Some(found.len.into())));
+        }
         if let Some(len) = self.first_len.take() {
             self.sets = sets_to_try(shares, self.longest, len, random).into_iter();
             return Ok(Poll::Pending);
@@ -152,7 +176,7 @@ impl Dispute {
             }
             shares.join_plain(&members(channels), len);
             if record::verify(shares.plain(len)).is_ok() {
-                lose_contradicting(shares, &members(channels), len);
+                self.found = Some(candidate);
                 return Ok(Poll::Ready(Some(len)));
             }
             left = left.saturating_sub(len + SET_COST);
@@ -161,6 +185,69 @@ impl Dispute {
             }
         }
         if self.waiting.is_empty() { Err(RecordError::Tampered) } else { Ok(Poll::Ready(None)) }
+    }
+
+    /// Runs a slice of the search for wrong channels, once all have brought the record that was
+    /// found. At its end, drops them, and returns the channels to join the record from. `None`: one
+    /// of these was lost in the meantime. Pending: to be called again at once.
+    pub(super) fn accuse(
+        &mut self,
+        shares: &mut Shares,
+        random: &mut RandomSets,
+    ) -> Poll<Option<Vec<usize>>> {
+        let Some(Candidate { channels, len }) = self.found else { return Poll::Ready(None) };
+        let (right, len) = (members(channels), usize::from(len));
+        if right.iter().any(|&channel| shares.channels[channel].lost) {
+            return Poll::Ready(None);
+        }
+        let mut suspicion = match self.suspicion.take() {
+            Some(suspicion) => suspicion,
+            None => Suspicion::new(shares, &right, (self.longest, len), random),
+        };
+        let mut left = SLICE;
+        while let Some(set) = suspicion.sets.next()
+            && suspicion.suspects != 0
+        {
+            if set & suspicion.suspects == 0 {
+                continue;
+            }
+            shares.join_plain(&members(set), len);
+            if bool::from(shares.plain(len).ct_eq(&suspicion.record)) {
+                suspicion.suspects &= !set;
+            }
+            left = left.saturating_sub(len + SET_COST);
+            if left == 0 {
+                self.suspicion = Some(suspicion);
+                return Poll::Pending;
+            }
+        }
+        for channel in members(suspicion.suspects) {
+            shares.lose(channel, Loss::Tampered);
+        }
+        Poll::Ready(Some(right))
+    }
+}
+
+impl Suspicion {
+    /// The channels that contradict the record of `len` bytes that the channels of `right` make.
+    fn new(
+        shares: &mut Shares,
+        right: &[usize],
+        (longest, len): (usize, usize),
+        random: &mut RandomSets,
+    ) -> Self {
+        shares.join_plain(right, len);
+        let record = Zeroizing::new(shares.plain(len).to_vec());
+        let others: Vec<usize> = shares.live().filter(|channel| !right.contains(channel)).collect();
+        let contradicts = |&channel: &usize| !shares.agrees(channel, right, &record);
+        let suspects: Vec<usize> = others.into_iter().filter(contradicts).collect();
+        let outvoted = (shares.live().count() - shares.threshold) / 2;
+        let sets = if suspects.len() <= outvoted.max(1) {
+            Vec::new()
+        } else {
+            sets_to_try(shares, longest, len.min(MAX_OPENING), random)
+        };
+        Self { suspects: set(suspects), sets: sets.into_iter(), record }
     }
 }
 
@@ -200,19 +287,6 @@ fn who_has(shares: &Shares, len: usize) -> (u16, u16) {
         ended |= u16::from(!has_brought && channel.closed) << index;
     }
     (brought, ended)
-}
-
-/// Drops the channels whose bytes, as far as they have arrived, contradict the record that was
-/// joined from `channels`.
-fn lose_contradicting(shares: &mut Shares, channels: &[usize], len: usize) {
-    let record = Zeroizing::new(shares.plain(len).to_vec());
-    let others: Vec<usize> = shares.live().filter(|channel| !channels.contains(channel)).collect();
-    for other in others {
-        let has = len.min(shares.channels[other].end - shares.start);
-        if !shares.agrees(other, channels, &record[..has]) {
-            shares.lose(other, Loss::Tampered);
-        }
-    }
 }
 
 /// Sets of `k` of these channels, each once: all, or `max` at random.
