@@ -60,7 +60,7 @@ impl ChannelSet {
         let best_second = best(vec![second, first])?;
         let ends = (best_first.averages.of(first), best_second.averages.of(first));
         // Where the ends are one, so is all between.
-        let apart = (ends.1 - ends.0).abs() > 1e-8 * ends.0.abs().max(ends.1.abs());
+        let apart = !is_near(ends.0, ends.1, 1e-8);
         Ok(ParetoFront {
             set: self,
             request: request.clone(),
@@ -81,9 +81,20 @@ impl ParetoFront<'_> {
     fn between(&self, place: usize) -> Result<Plan, PlanError> {
         let part = place as f64 / (self.points - 1) as f64;
         let value = self.ends.0 + part * (self.ends.1 - self.ends.0);
-        let request = self.request.bounded(self.first, value);
-        self.set.plan(&request.with_objectives(vec![self.second]))
+        let plan = |value| {
+            let request = self.request.bounded(self.first, value);
+            self.set.plan(&request.with_objectives(vec![self.second]))
+        };
+        match plan(value) {
+            // Between ends that are almost one, a value may be beyond the best by rounding.
+            Err(PlanError::Infeasible { best, .. }) if is_near(best, value, 1e-6) => plan(best),
+            planned => planned,
+        }
     }
+}
+
+fn is_near(one: f64, other: f64, relative: f64) -> bool {
+    (one - other).abs() <= relative * one.abs().max(other.abs())
 }
 
 impl Iterator for ParetoFront<'_> {

@@ -254,6 +254,21 @@ proptest! {
     }
 }
 
+/// With means that are whole but for rounding, the ends of a front are one but for rounding.
+#[test]
+fn a_front_of_one_plan_has_one_point() {
+    let channel = |risk, loss| ChannelModel::new(Risk(risk), Loss(loss), 0.0, 1.0).unwrap();
+    let wrong = channel(0.351_474_811_170_799_65, 0.348_562_641_861_242_1);
+    let others = [channel(1.0, 1e-6), channel(0.0, 1e-6), channel(1.0, 1e-6)];
+    let [first, best, last] = others;
+    let set = ChannelSet::new(vec![first, wrong, best, last]).unwrap();
+    let request = PlanRequest::new(request(1.0, 1.000_000_000_003, Vec::new())).unwrap();
+    let front = set.pareto_front(&request, Objective::Risk, Objective::Loss, 5).unwrap();
+    for plan in front {
+        plan.unwrap();
+    }
+}
+
 /// Sums of uses that are whole but for rounding leave slivers of symbols with a channel too few or
 /// too many. No schedule may start from them, or a program can give them any weight.
 #[test]
