@@ -1,0 +1,104 @@
+//! What an end of a connection is configured with, and what both ends agree on.
+
+use std::time::Duration;
+
+use super::number::MAX_WIRE;
+use super::packet::{Content, HEADER_LEN, Handshake, Packet, RequestKind};
+
+/// IP and UDP headers, as UDT4 counts them, also with IPv6.
+const NETWORK_HEADERS: u16 = 28;
+
+/// The shortest packets that are agreed on, in bytes of an IP packet: what IPv4 guarantees.
+pub(crate) const MIN_MSS: u16 = 576;
+
+/// The longest, of one datagram.
+pub(crate) const MAX_MSS: u16 = 65_535;
+
+/// What one end of connections has, and how long it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The length of the longest IP packet that is sent, in bytes, 576 to 65,535. A path should
+    /// not have to cut it into fragments.
+    pub mss: u16,
+    /// How many bytes of a stream wait until they are acknowledged.
+    pub send_buffer: usize,
+    /// How many bytes of a stream wait until they are read.
+    pub receive_buffer: usize,
+    /// How long a client waits for the listener.
+    pub connect_timeout: Duration,
+    /// After how long without a word of the peer a connection fails.
+    pub silence: Duration,
+}
+
+impl Default for Config {
+    /// Packets of 1,500 bytes, buffers of 64 MiB, 3 s to connect, and 15 s of silence.
+    fn default() -> Self {
+        Self {
+            mss: 1500,
+            send_buffer: 64 << 20,
+            receive_buffer: 64 << 20,
+            connect_timeout: Duration::from_secs(3),
+            silence: Duration::from_secs(15),
+        }
+    }
+}
+
+impl Config {
+    pub(crate) fn payload(mss: u16) -> u16 {
+        mss - NETWORK_HEADERS - HEADER_LEN
+    }
+
+    /// The packets that fit into the receive buffer.
+    pub(crate) fn window(&self, mss: u16) -> u32 {
+        let packets = self.receive_buffer / usize::from(Self::payload(mss));
+        u32::try_from(packets).unwrap_or(MAX_WIRE).clamp(2, 1 << 24)
+    }
+
+    pub(crate) fn mss(&self) -> u16 {
+        self.mss.max(MIN_MSS)
+    }
+}
+
+/// What both ends know after the handshake.
+#[derive(Clone, Debug)]
+pub(crate) struct Agreed {
+    /// The socket identifiers of this end and of the peer.
+    pub(crate) socket: u32,
+    pub(crate) peer_socket: u32,
+    /// Of both directions, 31 bits.
+    pub(crate) first_number: u32,
+    pub(crate) mss: u16,
+    /// The packets for which this end and the peer have room.
+    pub(crate) window: u32,
+    pub(crate) peer_window: u32,
+    pub(crate) send_buffer: usize,
+    pub(crate) silence: Duration,
+    /// The listener's last message, which a client may ask for again. A client has none.
+    pub(crate) response: Option<Handshake>,
+}
+
+impl Agreed {
+    /// The longest payload, in bytes.
+    pub(crate) fn max_payload(&self) -> u16 {
+        Config::payload(self.mss)
+    }
+
+    /// Whether the peer repeats its second request: the response was lost.
+    pub(crate) fn is_asked_again(&self, request: &Handshake) -> bool {
+        self.response.is_some()
+            && request.request == RequestKind::Second
+            && request.socket == self.peer_socket
+            && request.first_number == self.first_number
+    }
+
+    pub(crate) fn write_response(&self, datagram: &mut Vec<u8>) {
+        if let Some(response) = self.response {
+            write(response, self.peer_socket, datagram);
+        }
+    }
+}
+
+/// Appends a handshake's message for a socket to a datagram.
+pub(crate) fn write(handshake: Handshake, destination: u32, datagram: &mut Vec<u8>) {
+    Packet { destination, timestamp: 0, content: Content::Handshake(handshake) }.write(datagram);
+}

@@ -1,0 +1,82 @@
+//! Congestion control: how fast packets are sent, and how many may be unacknowledged.
+
+mod native;
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+pub use native::NativeControl;
+
+/// Decides how fast a connection sends. A connection calls it for each event, and reads
+/// [`limits`](Self::limits) afterwards.
+pub trait CongestionControl: Debug + Send {
+    /// A packet was sent, new or again. `next_number` is the number of the next new packet.
+    fn on_sent(&mut self, now: Duration, next_number: u64);
+
+    /// The peer has acknowledged packets.
+    fn on_ack(&mut self, now: Duration, ack: &Acked);
+
+    /// The peer lacks packets.
+    fn on_loss(&mut self, now: Duration, loss: &Lost);
+
+    /// Nothing was heard from the peer for so long that all packets count as lost.
+    fn on_timeout(&mut self, now: Duration);
+
+    /// The limits from now on.
+    fn limits(&self) -> Limits;
+
+    /// What it believes, for people.
+    fn metrics(&self) -> Metrics;
+}
+
+/// What an acknowledgement says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Acked {
+    /// All packets before this one have arrived.
+    pub next: u64,
+    /// How many of them are new.
+    pub packets: u64,
+    /// The mean round-trip time.
+    pub round_trip: Duration,
+    /// The shortest round-trip time that was measured.
+    pub least_round_trip: Duration,
+    /// How fast packets arrive at the peer, in packets/s. 0 if unknown.
+    pub arrival_speed: f64,
+    /// How fast the path could carry packets, in packets/s. 0 if unknown.
+    pub capacity: f64,
+    /// Whether the sender had packets that it was not allowed to send.
+    pub is_limited: bool,
+}
+
+/// What a loss report says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lost {
+    /// The first packet that is lost.
+    pub first: u64,
+    /// How many packets are newly lost.
+    pub packets: u64,
+    /// The number of the next new packet.
+    pub next_number: u64,
+    /// The mean round-trip time.
+    pub round_trip: Duration,
+    /// As in [`Acked`].
+    pub arrival_speed: f64,
+}
+
+/// How fast a connection may send.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// The time from one packet to the next, in ns, 0 or more.
+    pub interval_ns: f64,
+    /// The packets that may be unacknowledged.
+    pub window: u64,
+}
+
+/// What a congestion control believes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Metrics {
+    /// Whether it still doubles its window each round trip.
+    pub in_slow_start: bool,
+    /// The part of the packets that is lost, of those sent in the last round trips: 0 to 1.
+    pub loss: f64,
+}

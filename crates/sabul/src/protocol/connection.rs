@@ -1,0 +1,347 @@
+//! A connection after its handshake: a stream in each direction.
+
+mod receiving;
+mod sending;
+mod timers;
+
+use std::time::Duration;
+
+use super::agreed::Agreed;
+use super::arrivals::Arrivals;
+use super::congestion::{CongestionControl, Metrics};
+use super::number;
+use super::packet::Packet;
+use super::ranges::Ranges;
+use super::receive_buffer::ReceiveBuffer;
+use super::round_trip::{RoundTrip, SentAcks};
+use super::send_buffer::SendBuffer;
+use timers::Timers;
+
+/// The interval of full acknowledgements (SYN).
+const ACK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How many times the shutdown is said, without being asked.
+const SHUTDOWNS: u32 = 3;
+
+/// Why a connection has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectionError {
+    /// Nothing was heard from the peer.
+    #[error("the peer was silent for {} s", .0.as_secs())]
+    Silent(Duration),
+    /// The peer has closed the connection although not all of the stream has arrived.
+    #[error("the peer closed the connection before all data had arrived")]
+    Truncated,
+    /// The peer has closed the connection: what is written does not arrive.
+    #[error("the peer closed the connection")]
+    Closed,
+}
+
+/// What a reader gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing yet.
+    Nothing,
+    /// The peer has closed the stream: there is nothing more.
+    End,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    agreed: Agreed,
+    started_at: Duration,
+    send: SendBuffer,
+    receive: ReceiveBuffer,
+    congestion: Box<dyn CongestionControl>,
+    round_trip: RoundTrip,
+    arrivals: Arrivals,
+    /// What the peer says of its side, in packets/s; smoothed. 0 if unknown.
+    peer_arrival_speed: f64,
+    capacity: f64,
+    acks: SentAcks,
+    /// The peer knows that all packets before this one are acknowledged.
+    confirmed: u64,
+    /// The window of the last full acknowledgement.
+    announced_window: u64,
+    rates_sent_at: Option<Duration>,
+    packets_since_ack: u64,
+    /// What is to be sent as soon as possible.
+    due: Due,
+    timers: Timers,
+    /// When the next packet may be sent, in ns since `started_at`.
+    next_send_ns: f64,
+    heard_at: Duration,
+    phase: Phase,
+    statistics: Statistics,
+}
+
+/// Control packets that are to be sent.
+#[expect(clippy::struct_excessive_bools, reason = "each is due or not, whatever the others are")]
+#[derive(Debug, Default)]
+struct Due {
+    ack_of_ack: Option<u32>,
+    /// Losses that were just detected.
+    losses: Ranges,
+    light_ack: bool,
+    full_ack: bool,
+    keep_alive: bool,
+    shutdowns: u32,
+    handshake: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// Closed here; ends when the peer has acknowledged everything.
+    Flushing,
+    /// All was acknowledged, and the shutdown said. Answers the peer until then.
+    ShutDown {
+        until: Duration,
+    },
+    /// Closed here, and over.
+    Over,
+    /// The peer has closed the connection.
+    ClosedByPeer,
+    Failed(ConnectionError),
+}
+
+/// What a connection has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Data packets that were sent for the first time.
+    pub sent: u64,
+    /// Data packets that were sent again.
+    pub repeated: u64,
+    /// Data packets that have arrived for the first time.
+    pub received: u64,
+    /// Data packets that have arrived again, or for which there was no room.
+    pub useless: u64,
+    /// Datagrams that are no packets of this connection.
+    pub refused: u64,
+}
+
+impl Connection {
+    /// A connection as the ends have agreed.
+    pub(crate) fn new(
+        agreed: Agreed,
+        congestion: Box<dyn CongestionControl>,
+        round_trip: Option<Duration>,
+        now: Duration,
+    ) -> Self {
+        let first = number::first(agreed.first_number);
+        let payload = agreed.max_payload();
+        let mut measured = RoundTrip::new();
+        if let Some(sample) = round_trip {
+            measured.add(sample);
+        }
+        Self {
+            started_at: now,
+            send: SendBuffer::new(
+                first,
+                payload,
+                agreed.send_buffer,
+                u64::from(agreed.peer_window),
+            ),
+            receive: ReceiveBuffer::new(first, payload, u64::from(agreed.window)),
+            congestion,
+            round_trip: measured,
+            arrivals: Arrivals::default(),
+            peer_arrival_speed: 0.0,
+            capacity: 0.0,
+            acks: SentAcks::default(),
+            confirmed: first,
+            announced_window: u64::from(agreed.window),
+            rates_sent_at: None,
+            packets_since_ack: 0,
+            due: Due::default(),
+            timers: Timers::new(now),
+            next_send_ns: 0.0,
+            heard_at: now,
+            phase: Phase::Open,
+            statistics: Statistics::default(),
+            agreed,
+        }
+    }
+
+    /// Takes bytes of the stream to the peer, as many as there is room for. Returns how many.
+    ///
+    /// # Errors
+    /// If the connection has ended or was closed.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<usize, ConnectionError> {
+        match self.phase {
+            Phase::Open => Ok(self.send.write(bytes)),
+            Phase::Failed(error) => Err(error),
+            Phase::Flushing | Phase::ShutDown { .. } | Phase::Over | Phase::ClosedByPeer => {
+                Err(ConnectionError::Closed)
+            }
+        }
+    }
+
+    /// Moves bytes of the stream from the peer.
+    ///
+    /// # Errors
+    /// If the connection has failed, after all bytes that arrived before.
+    pub fn read(&mut self, to: &mut [u8], now: Duration) -> Result<Read, ConnectionError> {
+        let len = self.receive.read(to);
+        if len > 0 {
+            self.announce_room(now);
+            return Ok(Read::Bytes(len));
+        }
+        match self.phase {
+            Phase::Failed(error) => Err(error),
+            Phase::ClosedByPeer if self.receive.missing().is_empty() => Ok(Read::End),
+            Phase::ClosedByPeer => Err(ConnectionError::Truncated),
+            Phase::Open | Phase::Flushing | Phase::ShutDown { .. } | Phase::Over => {
+                Ok(Read::Nothing)
+            }
+        }
+    }
+
+    /// How many bytes [`write`](Self::write) would take.
+    pub fn writable(&self) -> usize {
+        if self.phase == Phase::Open { self.send.room() } else { 0 }
+    }
+
+    /// How many bytes [`read`](Self::read) would return.
+    pub fn readable(&self) -> usize {
+        self.receive.readable()
+    }
+
+    /// Whether the peer has acknowledged all that was written.
+    pub fn is_flushed(&self) -> bool {
+        self.send.is_empty()
+    }
+
+    /// Closes the connection, after what was written has arrived.
+    pub fn close(&mut self, now: Duration) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Flushing;
+            self.end_flushing(now);
+        }
+    }
+
+    /// Whether it has ended, and needs no more datagrams or timeouts. What has arrived can still be
+    /// read.
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over | Phase::ClosedByPeer | Phase::Failed(_))
+    }
+
+    /// The identifier of this end's socket.
+    pub fn socket(&self) -> u32 {
+        self.agreed.socket
+    }
+
+    /// Why it has failed.
+    pub fn error(&self) -> Option<ConnectionError> {
+        match self.phase {
+            Phase::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// What it has done so far.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// The mean round-trip time.
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip.mean()
+    }
+
+    /// What the congestion control believes.
+    pub fn congestion(&self) -> Metrics {
+        self.congestion.metrics()
+    }
+
+    /// The time of the next call of [`handle_timeout`](Self::handle_timeout), or of
+    /// [`poll_transmit`](Self::poll_transmit) if that has more to send then.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        match self.phase {
+            Phase::Over | Phase::ClosedByPeer | Phase::Failed(_) => return None,
+            Phase::ShutDown { until } => return Some(until),
+            Phase::Open | Phase::Flushing => {}
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        let paced = self.send.has_packet(self.congestion.limits().window).then(|| {
+            self.started_at + Duration::from_nanos(self.next_send_ns.ceil().max(0.0) as u64)
+        });
+        Some(paced.map_or(self.timers.next(), |paced| paced.min(self.timers.next())))
+    }
+
+    /// Takes a datagram from the peer's address that is for this connection's socket.
+    pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) {
+        match Packet::parse(datagram) {
+            Some(packet) if packet.destination == self.agreed.socket => {
+                self.handle_packet(now, &packet);
+            }
+            _ => self.statistics.refused += 1,
+        }
+    }
+
+    /// The listener's response is to be sent.
+    pub(crate) fn respond(&mut self) {
+        self.due.handshake = true;
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        match self.phase {
+            Phase::Open | Phase::Flushing => {}
+            Phase::ShutDown { until } if now >= until => {
+                self.phase = Phase::Over;
+                return;
+            }
+            Phase::ShutDown { .. } | Phase::Over | Phase::ClosedByPeer | Phase::Failed(_) => return,
+        }
+        if now.saturating_sub(self.heard_at) >= self.agreed.silence {
+            self.phase = Phase::Failed(ConnectionError::Silent(self.agreed.silence));
+            return;
+        }
+        if self.timers.take_acknowledge(now) {
+            self.due.full_ack = true;
+        }
+        if self.timers.take_losses(now) {
+            self.due.losses = self.timers.old_losses(self.receive.missing());
+            if !self.receive.missing().is_empty() {
+                self.timers.report_losses(now, self.report_interval());
+            }
+        }
+        if self.timers.take_tail(now)
+            && self.send.unacknowledged() > 0
+            && !self.send.has_packet(self.congestion.limits().window)
+        {
+            // The last packets may be lost: one of them makes the peer answer.
+            let last = self.send.next_number() - 1;
+            self.send.lose(last..last + 1);
+        }
+        if self.timers.take_silence(now, self.round_trip.late()) {
+            if self.send.in_flight() > 0 {
+                self.send.lose_all();
+                self.congestion.on_timeout(now);
+            } else {
+                self.due.keep_alive = true;
+            }
+        }
+    }
+
+    /// There is room again after the peer was told that there is little.
+    fn announce_room(&mut self, now: Duration) {
+        let capacity = u64::from(self.agreed.window);
+        if self.announced_window < capacity / 4 && self.receive.window() >= capacity / 2 {
+            self.timers.acknowledge(now, Duration::ZERO);
+        }
+    }
+
+    fn end_flushing(&mut self, now: Duration) {
+        if self.phase == Phase::Flushing && self.send.is_empty() {
+            self.due.full_ack = true;
+            self.due.shutdowns = SHUTDOWNS;
+            self.phase = Phase::ShutDown { until: now + 3 * self.round_trip.late() };
+        }
+    }
+}

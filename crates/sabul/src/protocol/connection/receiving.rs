@@ -1,0 +1,184 @@
+//! What a connection does with what arrives.
+
+#![expect(clippy::cast_precision_loss, reason = "estimates")]
+
+use std::time::Duration;
+
+use super::super::congestion::{Acked, Lost};
+use super::super::loss_report::LossReport;
+use super::super::number;
+use super::super::packet::{Content, Packet, ReceiverState};
+use super::super::receive_buffer::Arrival;
+use super::{ACK_INTERVAL, Connection, Phase};
+
+/// A light acknowledgement is sent for this many packets.
+const LIGHT_ACK_PACKETS: u64 = 64;
+
+impl Connection {
+    pub(super) fn handle_packet(&mut self, now: Duration, packet: &Packet<'_>) {
+        match self.phase {
+            Phase::Over | Phase::ClosedByPeer | Phase::Failed(_) => return,
+            Phase::ShutDown { .. } => {
+                if packet.content != Content::Shutdown {
+                    self.due.shutdowns = self.due.shutdowns.max(1);
+                }
+                return;
+            }
+            Phase::Open | Phase::Flushing => {}
+        }
+        let is_right = match packet.content {
+            Content::Data { number, payload } => self.handle_data(now, number, payload),
+            Content::Ack { number, next, state } => self.handle_ack(now, number, next, state),
+            Content::Loss(report) => self.handle_losses(now, report),
+            Content::AckOfAck { number } => self.handle_ack_of_ack(now, number),
+            Content::Handshake(handshake) => {
+                self.due.handshake = self.agreed.is_asked_again(&handshake);
+                self.due.handshake
+            }
+            Content::Shutdown => {
+                self.phase = Phase::ClosedByPeer;
+                true
+            }
+            Content::KeepAlive | Content::Congestion | Content::Other => true,
+        };
+        if is_right {
+            self.heard_at = now;
+            self.timers.heard(now, self.round_trip.late());
+        } else {
+            self.statistics.refused += 1;
+        }
+    }
+
+    fn handle_data(&mut self, now: Duration, wire: u32, payload: &[u8]) -> bool {
+        let packet = number::from_wire(wire, self.receive.next());
+        match self.receive.insert(packet, payload) {
+            Arrival::New(gap) => {
+                self.statistics.received += 1;
+                self.arrivals.add(packet, now);
+                self.due.losses.remove(packet..packet + 1);
+                if !gap.is_empty() {
+                    self.due.losses.insert(gap);
+                    self.timers.report_losses(now, self.report_interval());
+                }
+                self.packets_since_ack += 1;
+                if self.packets_since_ack.is_multiple_of(LIGHT_ACK_PACKETS) {
+                    self.due.light_ack = true;
+                }
+                // A short packet ends what the peer has to say for now.
+                let is_short = payload.len() < usize::from(self.agreed.max_payload());
+                let wait = if is_short { Duration::ZERO } else { ACK_INTERVAL };
+                self.timers.acknowledge(now, wait);
+                true
+            }
+            Arrival::Repeated => {
+                // The acknowledgement was lost, or the packet was sent again for no reason.
+                self.statistics.useless += 1;
+                self.timers.acknowledge(now, ACK_INTERVAL);
+                true
+            }
+            Arrival::Refused => {
+                self.statistics.useless += 1;
+                false
+            }
+        }
+    }
+
+    fn handle_ack(
+        &mut self,
+        now: Duration,
+        ack: u32,
+        next: u32,
+        state: Option<ReceiverState>,
+    ) -> bool {
+        let next = number::from_wire(next, self.send.next_number());
+        let Some(packets) = self.send.acknowledge(next) else { return false };
+        let Some(state) = state else {
+            self.send.use_window(packets);
+            self.congestion_acked(now, next, packets);
+            return true;
+        };
+        self.due.ack_of_ack = Some(ack);
+        self.send.set_window(u64::from(state.window));
+        if packets > 0 {
+            self.round_trip.add(Duration::from_micros(u64::from(state.round_trip)));
+        }
+        if let Some((speed, capacity)) = state.rates {
+            smooth(&mut self.peer_arrival_speed, speed);
+            smooth(&mut self.capacity, capacity);
+        }
+        self.congestion_acked(now, next, packets);
+        self.end_flushing(now);
+        true
+    }
+
+    fn congestion_acked(&mut self, now: Duration, next: u64, packets: u64) {
+        let window = self.congestion.limits().window;
+        self.congestion.on_ack(
+            now,
+            &Acked {
+                next,
+                packets,
+                round_trip: self.round_trip.mean(),
+                least_round_trip: self.round_trip.least().unwrap_or(self.round_trip.mean()),
+                arrival_speed: self.peer_arrival_speed,
+                capacity: self.capacity,
+                is_limited: self.send.is_limited(window),
+            },
+        );
+        self.timers.acknowledged(now, self.round_trip.late(), packets > 0);
+    }
+
+    fn handle_losses(&mut self, now: Duration, report: LossReport<'_>) -> bool {
+        let near = self.send.next_number();
+        let ranges = || {
+            report.ranges().map(move |range| {
+                number::from_wire(*range.start(), near)..number::from_wire(*range.end(), near) + 1
+            })
+        };
+        // Checked before anything is changed.
+        if ranges().any(|range| range.is_empty() || range.end > near) {
+            return false;
+        }
+        let first = ranges().map(|range| range.start).min().unwrap_or(near);
+        let packets = ranges().filter_map(|range| self.send.lose(range)).sum();
+        if packets > 0 {
+            self.congestion.on_loss(
+                now,
+                &Lost {
+                    first,
+                    packets,
+                    next_number: near,
+                    round_trip: self.round_trip.mean(),
+                    arrival_speed: self.peer_arrival_speed,
+                },
+            );
+        }
+        true
+    }
+
+    fn handle_ack_of_ack(&mut self, now: Duration, ack: u32) -> bool {
+        let Some((next, sample)) = self.acks.answer(ack, now) else { return false };
+        self.round_trip.add(sample);
+        self.confirmed = self.confirmed.max(next);
+        true
+    }
+
+    /// Losses are reported again when a packet that was sent again should have arrived.
+    pub(super) fn report_interval(&self) -> Duration {
+        let speed = self.arrivals.speed();
+        let missing = self.receive.missing().len();
+        let sending = match speed {
+            0 => Duration::ZERO,
+            speed => Duration::from_secs_f64(missing as f64 / f64::from(speed)),
+        };
+        self.round_trip.late() + sending.min(Duration::from_secs(1))
+    }
+}
+
+/// The first measurement as it is, then each with a weight of 1/8. 0 says nothing.
+fn smooth(mean: &mut f64, sample: u32) {
+    if sample > 0 {
+        let sample = f64::from(sample);
+        *mean = if *mean == 0.0 { sample } else { (*mean * 7.0 + sample) / 8.0 };
+    }
+}

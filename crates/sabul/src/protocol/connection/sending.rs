@@ -1,0 +1,139 @@
+//! What a connection sends.
+
+#![expect(clippy::cast_precision_loss, reason = "years of ns fit into 53 bits within 1 ns")]
+
+use std::time::Duration;
+
+use super::super::arrivals::begins_pair;
+use super::super::loss_report::{self, LossReport};
+use super::super::number;
+use super::super::packet::{Content, HEADER_LEN, Packet, ReceiverState};
+use super::{ACK_INTERVAL, Connection, Phase};
+
+/// How much sending may be behind its schedule and catch up: what a busy machine delays.
+const MAX_BEHIND: Duration = Duration::from_millis(1);
+
+impl Connection {
+    /// Writes the next datagram to be sent now, into an empty buffer. Returns whether there is one.
+    pub fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> bool {
+        debug_assert!(datagram.is_empty());
+        self.poll_control(now, datagram) || self.poll_data(now, datagram)
+    }
+
+    fn poll_control(&mut self, now: Duration, datagram: &mut Vec<u8>) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        if std::mem::take(&mut self.due.handshake) {
+            self.agreed.write_response(datagram);
+            return true;
+        }
+        if let Some(number) = self.due.ack_of_ack.take() {
+            return self.write_packet(now, Content::AckOfAck { number }, datagram);
+        }
+        if !self.due.losses.is_empty() {
+            let losses = std::mem::take(&mut self.due.losses);
+            let max_len = usize::from(self.agreed.max_payload());
+            let body = loss_report::write_ranges(&losses, max_len);
+            if let Some(report) = LossReport::parse(&body) {
+                return self.write_packet(now, Content::Loss(report), datagram);
+            }
+        }
+        if std::mem::take(&mut self.due.full_ack) && self.write_ack(now, datagram) {
+            return true;
+        }
+        if std::mem::take(&mut self.due.light_ack) {
+            let next = number::to_wire(self.receive.next());
+            return self.write_packet(now, Content::Ack { number: 0, next, state: None }, datagram);
+        }
+        if std::mem::take(&mut self.due.keep_alive) {
+            return self.write_packet(now, Content::KeepAlive, datagram);
+        }
+        if self.due.shutdowns > 0 {
+            self.due.shutdowns -= 1;
+            return self.write_packet(now, Content::Shutdown, datagram);
+        }
+        false
+    }
+
+    /// Writes a full acknowledgement, if the peer does not know it.
+    fn write_ack(&mut self, now: Duration, datagram: &mut Vec<u8>) -> bool {
+        let (next, window) = (self.receive.next(), self.receive.window());
+        if next == self.confirmed && window <= self.announced_window {
+            return false;
+        }
+        let has_rates = self.rates_sent_at.is_none_or(|at| now.saturating_sub(at) >= ACK_INTERVAL);
+        if has_rates {
+            self.rates_sent_at = Some(now);
+        }
+        let state = ReceiverState {
+            round_trip: micros(self.round_trip.mean()),
+            round_trip_variation: micros(self.round_trip.variation()),
+            window: u32::try_from(window).unwrap_or(u32::MAX),
+            rates: has_rates.then(|| (self.arrivals.speed(), self.arrivals.capacity())),
+        };
+        let number = self.acks.add(next, now);
+        self.announced_window = window;
+        self.packets_since_ack = 0;
+        self.due.light_ack = false;
+        // Again, until the peer has answered one.
+        self.timers.acknowledge(now, self.round_trip.late());
+        let next = number::to_wire(next);
+        self.write_packet(now, Content::Ack { number, next, state: Some(state) }, datagram)
+    }
+
+    fn poll_data(&mut self, now: Duration, datagram: &mut Vec<u8>) -> bool {
+        if !matches!(self.phase, Phase::Open | Phase::Flushing) {
+            return false;
+        }
+        let now_ns = now.saturating_sub(self.started_at).as_nanos() as f64;
+        if self.next_send_ns > now_ns {
+            return false;
+        }
+        let limits = self.congestion.limits();
+        let Some(packet) = self.send.next_packet(limits.window) else { return false };
+        let number = number::to_wire(packet.number);
+        Packet {
+            destination: self.agreed.peer_socket,
+            timestamp: self.timestamp(now),
+            content: Content::Data { number, payload: &[] },
+        }
+        .write(datagram);
+        self.send.copy_payload(packet.number, datagram);
+        debug_assert_eq!(datagram.len(), usize::from(HEADER_LEN) + packet.len);
+        if packet.is_repeated {
+            self.statistics.repeated += 1;
+        } else {
+            self.statistics.sent += 1;
+        }
+        // The second packet of a pair follows without a gap, and then takes the time of both.
+        let is_new = !packet.is_repeated;
+        let intervals =
+            match (is_new && begins_pair(number), is_new && begins_pair(number.wrapping_sub(1))) {
+                (true, _) => 0.0,
+                (_, true) => 2.0,
+                _ => 1.0,
+            };
+        let earliest = now_ns - MAX_BEHIND.as_nanos() as f64;
+        self.next_send_ns = self.next_send_ns.max(earliest) + intervals * limits.interval_ns;
+        self.congestion.on_sent(now, self.send.next_number());
+        self.timers.sent(now, self.round_trip.late());
+        true
+    }
+
+    fn write_packet(&self, now: Duration, content: Content<'_>, datagram: &mut Vec<u8>) -> bool {
+        let (destination, timestamp) = (self.agreed.peer_socket, self.timestamp(now));
+        Packet { destination, timestamp, content }.write(datagram);
+        true
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "it wraps around")]
+    fn timestamp(&self, now: Duration) -> u32 {
+        now.saturating_sub(self.started_at).as_micros() as u32
+    }
+}
+
+/// In µs, as the wire has it.
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,138 @@
+//! The timers of a connection.
+
+use std::time::Duration;
+
+use super::super::ranges::Ranges;
+
+/// The shortest and the longest time without a word of the peer until something is done.
+const MIN_SILENCE: Duration = Duration::from_millis(300);
+const MAX_SILENCE: Duration = Duration::from_secs(1);
+
+/// What the peer may wait before it acknowledges.
+const ACK_DELAY: Duration = Duration::from_millis(10);
+
+/// The longest pause between two attempts to make the peer answer.
+const MAX_TAIL: Duration = Duration::from_secs(1);
+
+/// When something is due. `None` if never.
+#[derive(Debug)]
+pub(crate) struct Timers {
+    acknowledge_at: Option<Duration>,
+    losses_at: Option<Duration>,
+    /// Losses before this packet were reported before the last timeout.
+    reported: u64,
+    /// The last packet that was known to be missing at the last timeout.
+    newest_missing: u64,
+    /// When the last packets are taken for lost, and how often that has happened in turn.
+    tail_at: Option<Duration>,
+    tails: u32,
+    silence_at: Duration,
+    silences: u32,
+}
+
+impl Timers {
+    pub(crate) fn new(now: Duration) -> Self {
+        Self {
+            acknowledge_at: None,
+            losses_at: None,
+            reported: 0,
+            newest_missing: 0,
+            tail_at: None,
+            tails: 0,
+            silence_at: now + MIN_SILENCE,
+            silences: 0,
+        }
+    }
+
+    /// The time of the next one.
+    pub(crate) fn next(&self) -> Duration {
+        [self.acknowledge_at, self.losses_at, self.tail_at]
+            .into_iter()
+            .flatten()
+            .fold(self.silence_at, Duration::min)
+    }
+
+    /// A full acknowledgement is due after `wait` at the latest.
+    pub(crate) fn acknowledge(&mut self, now: Duration, wait: Duration) {
+        let at = now + wait;
+        self.acknowledge_at = Some(self.acknowledge_at.map_or(at, |before| before.min(at)));
+    }
+
+    pub(crate) fn take_acknowledge(&mut self, now: Duration) -> bool {
+        take(&mut self.acknowledge_at, now)
+    }
+
+    /// Losses are reported again after `interval`, if that does not happen before.
+    pub(crate) fn report_losses(&mut self, now: Duration, interval: Duration) {
+        self.losses_at.get_or_insert(now + interval);
+    }
+
+    pub(crate) fn take_losses(&mut self, now: Duration) -> bool {
+        take(&mut self.losses_at, now)
+    }
+
+    /// Of what is missing at a timeout, that which was missing at the timeout before: what was
+    /// detected since then was reported when it was.
+    pub(crate) fn old_losses(&mut self, missing: &Ranges) -> Ranges {
+        self.reported = self.newest_missing;
+        self.newest_missing = missing.iter().last().map_or(self.reported, |range| range.end);
+        let mut old = Ranges::default();
+        for range in missing.iter() {
+            old.insert(range.start..range.end.min(self.reported));
+        }
+        old
+    }
+
+    /// A data packet was sent.
+    pub(crate) fn sent(&mut self, now: Duration, late: Duration) {
+        self.tail_at = Some(now + self.tail(late));
+    }
+
+    /// The peer has acknowledged something; something new if `has_progress`.
+    pub(crate) fn acknowledged(&mut self, now: Duration, late: Duration, has_progress: bool) {
+        if has_progress {
+            self.tails = 0;
+            self.tail_at = Some(now + self.tail(late));
+        }
+    }
+
+    pub(crate) fn take_tail(&mut self, now: Duration) -> bool {
+        let is_due = take(&mut self.tail_at, now);
+        if is_due {
+            self.tails += 1;
+        }
+        is_due
+    }
+
+    /// Something was heard from the peer.
+    pub(crate) fn heard(&mut self, now: Duration, late: Duration) {
+        self.silences = 0;
+        self.silence_at = now + silence(late);
+    }
+
+    pub(crate) fn take_silence(&mut self, now: Duration, late: Duration) -> bool {
+        let is_due = now >= self.silence_at;
+        if is_due {
+            self.silences += 1;
+            self.silence_at =
+                now + (silence(late) * (self.silences + 1)).min(MAX_SILENCE.max(late));
+        }
+        is_due
+    }
+
+    fn tail(&self, late: Duration) -> Duration {
+        ((late + ACK_DELAY) * (1 << self.tails.min(6))).min(MAX_TAIL.max(late))
+    }
+}
+
+fn silence(late: Duration) -> Duration {
+    (late + ACK_DELAY).max(MIN_SILENCE)
+}
+
+fn take(timer: &mut Option<Duration>, now: Duration) -> bool {
+    let is_due = timer.is_some_and(|at| at <= now);
+    if is_due {
+        *timer = None;
+    }
+    is_due
+}

@@ -1,0 +1,313 @@
+//! The handshake (draft-gg-udt-03, section 4): two round trips.
+//!
+//! | from | message | socket it is for |
+//! |---|---|---|
+//! | client | first request, cookie 0 | 0 |
+//! | listener | first request, with a cookie | the client's |
+//! | client | second request, with the cookie | 0 |
+//! | listener | second request, with its own window and socket | the client's |
+//!
+//! The cookie proves that the client receives at its address. Until then the listener keeps
+//! nothing.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use zeroize::Zeroizing;
+
+use super::agreed::{Agreed, Config, MAX_MSS, MIN_MSS, write};
+use super::congestion::NativeControl;
+use super::connection::Connection;
+use super::number::MAX_WIRE;
+use super::packet::{Content, Handshake, Packet, RequestKind, address_words};
+
+/// A request is repeated after this time.
+const REPEAT: Duration = Duration::from_millis(250);
+
+/// How long a cookie is made of the same time. It is valid for one to two of these.
+const COOKIE_PERIOD_SECS: u64 = 60;
+
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody has answered the first request.
+    #[error("no answer: is a listener there, and does a firewall let UDP through?")]
+    NoAnswer,
+    /// The listener has answered the first request, and not the second.
+    #[error("the listener did not answer the second request of the handshake")]
+    NotAccepted,
+    /// The listener has refused, for lack of room or for another version.
+    #[error("the listener refused the connection")]
+    Refused,
+}
+
+/// A client's handshake.
+#[derive(Debug)]
+pub struct Connecting {
+    config: Config,
+    request: Handshake,
+    seed: u64,
+    began_at: Duration,
+    /// When the request was sent last, and how often.
+    sent_at: Option<Duration>,
+    sends: u32,
+}
+
+/// What a datagram has brought to a client that connects.
+#[derive(Debug)]
+pub enum Connected {
+    /// The connection is there.
+    Yes(Box<Connection>),
+    /// It will never be.
+    Failed(ConnectError),
+    /// Not yet.
+    NotYet,
+}
+
+impl Connecting {
+    /// Begins a handshake with a listener at `peer`. `random` is unpredictable to others: it makes
+    /// the number of this socket and of the first packet, so that strangers cannot guess them.
+    pub fn new(config: Config, peer: IpAddr, random: [u32; 2], now: Duration) -> Self {
+        let [socket, first_number] = random;
+        let request = Handshake {
+            request: RequestKind::First,
+            first_number: first_number & MAX_WIRE,
+            mss: u32::from(config.mss()),
+            window: config.window(config.mss()),
+            socket: socket.max(1),
+            cookie: 0,
+            address: address_words(peer),
+        };
+        let seed = u64::from(socket) << 32 | u64::from(first_number);
+        Self { config, request, seed, began_at: now, sent_at: None, sends: 0 }
+    }
+
+    /// The identifier of this end's socket.
+    pub fn socket(&self) -> u32 {
+        self.request.socket
+    }
+
+    /// Writes the next datagram to be sent now, into an empty buffer. Returns whether there is one.
+    pub fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> bool {
+        if self.sent_at.is_some_and(|at| now < at + REPEAT) {
+            return false;
+        }
+        self.sent_at = Some(now);
+        self.sends += 1;
+        write(self.request, 0, datagram);
+        true
+    }
+
+    /// The time of the next call of [`handle_timeout`](Self::handle_timeout) and
+    /// [`poll_transmit`](Self::poll_transmit).
+    pub fn poll_timeout(&self) -> Duration {
+        let end = self.began_at + self.config.connect_timeout;
+        self.sent_at.map_or(self.began_at, |at| end.min(at + REPEAT))
+    }
+
+    /// Gives up when it is time.
+    ///
+    /// # Errors
+    /// If nobody has answered in time.
+    pub fn handle_timeout(&self, now: Duration) -> Result<(), ConnectError> {
+        if now < self.began_at + self.config.connect_timeout {
+            return Ok(());
+        }
+        Err(match self.request.request {
+            RequestKind::First => ConnectError::NoAnswer,
+            RequestKind::Second | RequestKind::Refused => ConnectError::NotAccepted,
+        })
+    }
+
+    /// Takes a datagram from the listener's address.
+    pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) -> Connected {
+        let Some(Packet { destination, content: Content::Handshake(answer), .. }) =
+            Packet::parse(datagram)
+        else {
+            return Connected::NotYet;
+        };
+        if destination != self.request.socket {
+            return Connected::NotYet;
+        }
+        match (answer.request, self.request.request) {
+            (RequestKind::First, RequestKind::First) => {
+                self.request.request = RequestKind::Second;
+                self.request.cookie = answer.cookie;
+                self.sent_at = None;
+                self.sends = 0;
+                Connected::NotYet
+            }
+            (RequestKind::Second, RequestKind::Second) => match self.agree(&answer) {
+                Some(agreed) => {
+                    // A repeated request does not tell which one was answered.
+                    let sent_at = self.sent_at.filter(|_| self.sends == 1);
+                    let round_trip = sent_at.map(|at| now.saturating_sub(at));
+                    Connected::Yes(Box::new(connection(agreed, self.seed, round_trip, now)))
+                }
+                None => Connected::NotYet,
+            },
+            (RequestKind::Refused, RequestKind::Second) => Connected::Failed(ConnectError::Refused),
+            _ => Connected::NotYet,
+        }
+    }
+
+    fn agree(&self, answer: &Handshake) -> Option<Agreed> {
+        let mss = u16::try_from(answer.mss).ok()?;
+        let is_right = answer.first_number == self.request.first_number
+            && (MIN_MSS..=self.config.mss()).contains(&mss)
+            && answer.socket != 0;
+        is_right.then_some(Agreed {
+            socket: self.request.socket,
+            peer_socket: answer.socket,
+            first_number: self.request.first_number,
+            mss,
+            window: self.request.window,
+            peer_window: answer.window,
+            send_buffer: self.config.send_buffer,
+            silence: self.config.silence,
+            response: None,
+        })
+    }
+}
+
+/// Answers requests for connections. It keeps nothing of them.
+#[derive(Debug)]
+pub struct Listener {
+    config: Config,
+    secret: Zeroizing<[u8; 32]>,
+}
+
+/// What a listener does with a datagram.
+#[derive(Debug)]
+pub enum Listening {
+    /// Send this datagram back.
+    Answer(Vec<u8>),
+    /// The client has proved its address: make a connection with
+    /// [`Listener::accept`], unless there is one for this request.
+    Request(Request),
+    /// It is no request.
+    Nothing,
+}
+
+/// A client's request, whose cookie is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    handshake: Handshake,
+}
+
+impl Request {
+    /// The identifier of the client's socket. With the client's address it tells requests apart.
+    pub fn socket(&self) -> u32 {
+        self.handshake.socket
+    }
+
+    /// The listener's refusal.
+    pub fn refusal(&self) -> Vec<u8> {
+        let mut datagram = Vec::new();
+        let refusal = Handshake { request: RequestKind::Refused, ..self.handshake };
+        write(refusal, self.handshake.socket, &mut datagram);
+        datagram
+    }
+}
+
+impl Listener {
+    /// A listener. `secret` is random; cookies are made of it.
+    pub fn new(config: Config, secret: [u8; 32]) -> Self {
+        Self { config, secret: Zeroizing::new(secret) }
+    }
+
+    /// Takes a datagram that is for socket 0.
+    pub fn handle_datagram(&self, now: Duration, from: SocketAddr, datagram: &[u8]) -> Listening {
+        let Some(Packet { destination: 0, content: Content::Handshake(handshake), .. }) =
+            Packet::parse(datagram)
+        else {
+            return Listening::Nothing;
+        };
+        let is_sound = handshake.socket != 0
+            && (u32::from(MIN_MSS)..=u32::from(MAX_MSS)).contains(&handshake.mss);
+        let period = now.as_secs() / COOKIE_PERIOD_SECS;
+        match handshake.request {
+            RequestKind::First if is_sound => {
+                let cookie = self.cookie(from, period);
+                let mut datagram = Vec::new();
+                write(Handshake { cookie, ..handshake }, handshake.socket, &mut datagram);
+                Listening::Answer(datagram)
+            }
+            RequestKind::Second if is_sound => {
+                let is_valid = [period, period.wrapping_sub(1)]
+                    .iter()
+                    .any(|&period| self.cookie(from, period) == handshake.cookie);
+                if is_valid {
+                    Listening::Request(Request { handshake })
+                } else {
+                    Listening::Nothing
+                }
+            }
+            _ => Listening::Nothing,
+        }
+    }
+
+    /// Makes the connection of a request from `from`. Its first datagram is the response. `socket`
+    /// is its unpredictable identifier, not 0, that no other connection has.
+    pub fn accept(
+        &self,
+        request: &Request,
+        from: IpAddr,
+        socket: u32,
+        now: Duration,
+    ) -> Connection {
+        let Request { handshake } = *request;
+        let own = self.config.mss();
+        let mss = u16::try_from(handshake.mss).map_or(own, |mss| mss.min(own));
+        let response = Handshake {
+            request: RequestKind::Second,
+            mss: u32::from(mss),
+            window: self.config.window(mss),
+            socket,
+            address: address_words(from),
+            ..handshake
+        };
+        let agreed = Agreed {
+            socket,
+            peer_socket: handshake.socket,
+            first_number: handshake.first_number,
+            mss,
+            window: response.window,
+            peer_window: handshake.window,
+            send_buffer: self.config.send_buffer,
+            silence: self.config.silence,
+            response: Some(response),
+        };
+        let seed = u64::from(socket) << 32 | u64::from(handshake.socket);
+        let mut connection = connection(agreed, seed, None, now);
+        connection.respond();
+        connection
+    }
+
+    /// 32 bits that only this listener can compute for an address and a time.
+    fn cookie(&self, from: SocketAddr, period: u64) -> u32 {
+        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.secret[..])
+            .expect("HMAC takes a key of any length");
+        match from.ip() {
+            IpAddr::V4(address) => mac.update(&address.to_ipv6_mapped().octets()),
+            IpAddr::V6(address) => mac.update(&address.octets()),
+        }
+        mac.update(&from.port().to_be_bytes());
+        mac.update(&period.to_be_bytes());
+        let code: [u8; 32] = mac.finalize().into_bytes().into();
+        u32::from_be_bytes([0, 1, 2, 3].map(|index| code[index]))
+    }
+}
+
+fn connection(
+    agreed: Agreed,
+    seed: u64,
+    round_trip: Option<Duration>,
+    now: Duration,
+) -> Connection {
+    let window = u64::from(agreed.peer_window);
+    let congestion = NativeControl::new(agreed.mss, window, seed);
+    Connection::new(agreed, Box::new(congestion), round_trip, now)
+}

@@ -1,0 +1,116 @@
+//! A set of packet numbers as disjoint ranges: what a direction has lost.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Disjoint ranges of packet numbers that do not touch each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ranges {
+    /// The end of each range, exclusive, by its start.
+    ends: BTreeMap<u64, u64>,
+    len: u64,
+}
+
+impl Ranges {
+    /// The number of numbers.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The ranges in ascending order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Range<u64>> {
+        self.ends.iter().map(|(&start, &end)| start..end)
+    }
+
+    /// Adds numbers. Returns how many of them are new.
+    pub(crate) fn insert(&mut self, range: Range<u64>) -> u64 {
+        if range.is_empty() {
+            return 0;
+        }
+        let Range { mut start, mut end } = range;
+        let before = self.len;
+        // Ranges that overlap or touch it, from the last on.
+        while let Some((&other, &other_end)) = self.ends.range(..=end).next_back()
+            && other_end >= start
+        {
+            self.ends.remove(&other);
+            self.len -= other_end - other;
+            start = start.min(other);
+            end = end.max(other_end);
+        }
+        self.ends.insert(start, end);
+        self.len += end - start;
+        self.len - before
+    }
+
+    /// Removes numbers. Returns how many of them were there.
+    pub(crate) fn remove(&mut self, range: Range<u64>) -> u64 {
+        let before = self.len;
+        if range.is_empty() {
+            return 0;
+        }
+        while let Some((&start, &end)) = self.ends.range(..range.end).next_back()
+            && end > range.start
+        {
+            self.ends.remove(&start);
+            self.len -= end - start;
+            for rest in [start..range.start.min(end), range.end.max(start)..end] {
+                if !rest.is_empty() {
+                    self.ends.insert(rest.start, rest.end);
+                    self.len += rest.end - rest.start;
+                }
+            }
+            if start <= range.start {
+                break;
+            }
+        }
+        before - self.len
+    }
+
+    /// Removes the least number.
+    pub(crate) fn pop_first(&mut self) -> Option<u64> {
+        let mut entry = self.ends.first_entry()?;
+        let (start, end) = (*entry.key(), *entry.get_mut());
+        entry.remove();
+        if start + 1 < end {
+            self.ends.insert(start + 1, end);
+        }
+        self.len -= 1;
+        Some(start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_is_a_set(changes in prop::collection::vec((any::<bool>(), 0_u64..60, 0_u64..12), 0..60)) {
+            let (mut ranges, mut set) = (Ranges::default(), BTreeSet::new());
+            for (is_new, start, len) in changes {
+                let range = start..start + len;
+                if is_new {
+                    let new = range.clone().filter(|&number| set.insert(number)).count();
+                    prop_assert_eq!(ranges.insert(range), new as u64);
+                } else {
+                    let gone = range.clone().filter(|number| set.remove(number)).count();
+                    prop_assert_eq!(ranges.remove(range), gone as u64);
+                }
+                prop_assert!(ranges.iter().flatten().eq(set.iter().copied()));
+                prop_assert_eq!(ranges.len(), set.len() as u64);
+                let starts: Vec<_> = ranges.iter().collect();
+                prop_assert!(starts.windows(2).all(|pair| pair[0].end < pair[1].start));
+            }
+            prop_assert_eq!(ranges.pop_first(), set.pop_first());
+        }
+    }
+}

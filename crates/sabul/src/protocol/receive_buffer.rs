@@ -1,0 +1,162 @@
+//! The receiving half of a connection: bytes in order for the reader, packets that wait for those
+//! before them, and the numbers of those that are missing.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::ranges::Ranges;
+
+/// The window that a full receiver announces, in packets: with none, its peer would never learn
+/// that there is room again if the next acknowledgement is lost.
+const MIN_WINDOW: u64 = 2;
+
+/// The receiving half of a connection.
+#[derive(Debug)]
+pub(crate) struct ReceiveBuffer {
+    /// In order, not yet read.
+    readable: VecDeque<u8>,
+    /// The next packet in order.
+    next: u64,
+    /// Packets from `next` on; the first is missing. Empty if none waits.
+    waiting: VecDeque<Option<Box<[u8]>>>,
+    /// The numbers that are missing before the last of `waiting`.
+    missing: Ranges,
+    /// How many packets of the longest payload it may hold.
+    capacity: u64,
+    max_payload: usize,
+}
+
+/// What a packet was.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It is kept. The numbers before it that are now known to be missing.
+    New(Range<u64>),
+    /// It is here already.
+    Repeated,
+    /// There is no room for it, or it is longer than agreed.
+    Refused,
+}
+
+impl ReceiveBuffer {
+    /// An empty buffer for `capacity` packets of `max_payload` bytes. The first packet has the
+    /// number `first`.
+    pub(crate) fn new(first: u64, max_payload: u16, capacity: u64) -> Self {
+        Self {
+            readable: VecDeque::new(),
+            next: first,
+            waiting: VecDeque::new(),
+            missing: Ranges::default(),
+            capacity,
+            max_payload: usize::from(max_payload),
+        }
+    }
+
+    /// The next packet in order: all before it are here.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The numbers that are missing before the last packet that has arrived.
+    pub(crate) fn missing(&self) -> &Ranges {
+        &self.missing
+    }
+
+    /// The packets from [`next`](Self::next) on that it would take.
+    pub(crate) fn window(&self) -> u64 {
+        self.room().max(MIN_WINDOW)
+    }
+
+    /// The number of bytes that can be read.
+    pub(crate) fn readable(&self) -> usize {
+        self.readable.len()
+    }
+
+    /// Takes a packet.
+    pub(crate) fn insert(&mut self, number: u64, payload: &[u8]) -> Arrival {
+        if payload.len() > self.max_payload {
+            return Arrival::Refused;
+        }
+        let Some(distance) = number.checked_sub(self.next) else { return Arrival::Repeated };
+        if distance >= self.room() {
+            return Arrival::Refused;
+        }
+        if distance == 0 && self.waiting.is_empty() {
+            self.readable.extend(payload);
+            self.next += 1;
+            return Arrival::New(number..number);
+        }
+        let Ok(position) = usize::try_from(distance) else { return Arrival::Refused };
+        let end = self.next + self.waiting.len() as u64;
+        let mut gap = number..number;
+        if position >= self.waiting.len() {
+            gap = end..number;
+            self.waiting.resize_with(position + 1, || None);
+            self.missing.insert(gap.clone());
+        } else if self.waiting[position].is_some() {
+            return Arrival::Repeated;
+        } else {
+            self.missing.remove(number..number + 1);
+        }
+        self.waiting[position] = Some(payload.into());
+        while let Some(Some(_)) = self.waiting.front() {
+            if let Some(Some(payload)) = self.waiting.pop_front() {
+                self.readable.extend(&payload[..]);
+                self.next += 1;
+            }
+        }
+        Arrival::New(gap)
+    }
+
+    /// Moves bytes to the reader. Returns how many.
+    pub(crate) fn read(&mut self, to: &mut [u8]) -> usize {
+        let len = to.len().min(self.readable.len());
+        let (front, back) = self.readable.as_slices();
+        let in_front = len.min(front.len());
+        to[..in_front].copy_from_slice(&front[..in_front]);
+        to[in_front..len].copy_from_slice(&back[..len - in_front]);
+        self.readable.drain(..len);
+        len
+    }
+
+    /// The packets from `next` on that fit beside the bytes that nobody has read.
+    fn room(&self) -> u64 {
+        self.capacity.saturating_sub(self.readable.len().div_ceil(self.max_payload) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_in_any_order_are_a_stream() {
+        let mut buffer = ReceiveBuffer::new(100, 4, 10);
+        assert_eq!(buffer.insert(100, b"abcd"), Arrival::New(100..100));
+        assert_eq!(buffer.insert(104, b"q"), Arrival::New(101..104));
+        assert_eq!(buffer.insert(102, b"ij"), Arrival::New(102..102));
+        assert_eq!(buffer.insert(102, b"ij"), Arrival::Repeated);
+        assert_eq!(buffer.insert(99, b"x"), Arrival::Repeated);
+        assert_eq!(buffer.missing().iter().collect::<Vec<_>>(), [101..102, 103..104]);
+        assert_eq!((buffer.next(), buffer.readable()), (101, 4));
+        assert_eq!(buffer.insert(101, b"efgh"), Arrival::New(101..101));
+        assert_eq!(buffer.insert(103, b"klmn"), Arrival::New(103..103));
+        assert_eq!(buffer.next(), 105);
+        let mut read = [0; 20];
+        assert_eq!(buffer.read(&mut read), 15);
+        assert_eq!(&read[..15], b"abcdefghijklmnq");
+        assert!(buffer.missing().is_empty());
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let mut buffer = ReceiveBuffer::new(0, 4, 3);
+        assert_eq!(buffer.insert(3, b"abcd"), Arrival::Refused);
+        assert_eq!(buffer.insert(0, b"abcde"), Arrival::Refused);
+        for number in 0..3 {
+            assert_eq!(buffer.insert(number, b"abcd"), Arrival::New(number..number));
+        }
+        assert_eq!((buffer.insert(3, b"abcd"), buffer.window()), (Arrival::Refused, MIN_WINDOW));
+        assert_eq!(buffer.read(&mut [0; 4]), 4);
+        assert_eq!(buffer.insert(3, b"abcd"), Arrival::New(3..3));
+    }
+}

@@ -1,0 +1,89 @@
+//! The round-trip time, measured by acknowledgements and the answers to them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::number::MAX_WIRE;
+
+/// Before anything is measured (draft-gg-udt-03, section 6).
+const INITIAL: Duration = Duration::from_millis(100);
+
+/// The longest that a peer's measurement counts as.
+const MAX_SAMPLE: Duration = Duration::from_secs(60);
+
+/// How many acknowledgements wait for their answer. Older ones are forgotten.
+const MAX_WAITING: usize = 1024;
+
+/// The mean round-trip time and its variation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoundTrip {
+    mean: Duration,
+    variation: Duration,
+    least: Option<Duration>,
+}
+
+impl RoundTrip {
+    pub(crate) fn new() -> Self {
+        Self { mean: INITIAL, variation: INITIAL / 2, least: None }
+    }
+
+    /// Takes a measurement: the first as it is, then each with a weight of 1/8.
+    pub(crate) fn add(&mut self, sample: Duration) {
+        let sample = sample.min(MAX_SAMPLE);
+        if self.least.is_none() {
+            (self.mean, self.variation) = (sample, sample / 2);
+        } else {
+            let distance = sample.abs_diff(self.mean);
+            self.variation = (self.variation * 3 + distance) / 4;
+            self.mean = (self.mean * 7 + sample) / 8;
+        }
+        self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
+    }
+
+    pub(crate) fn mean(&self) -> Duration {
+        self.mean
+    }
+
+    pub(crate) fn variation(&self) -> Duration {
+        self.variation
+    }
+
+    /// The shortest measurement.
+    pub(crate) fn least(&self) -> Option<Duration> {
+        self.least
+    }
+
+    /// A time after which an answer is late: the mean and four times the variation.
+    pub(crate) fn late(&self) -> Duration {
+        self.mean + 4 * self.variation
+    }
+}
+
+/// The acknowledgements that were sent and are not answered.
+#[derive(Debug, Default)]
+pub(crate) struct SentAcks {
+    /// Of each its number, the packet that it names and when it was sent.
+    waiting: VecDeque<(u32, u64, Duration)>,
+    last_number: u32,
+}
+
+impl SentAcks {
+    /// Remembers an acknowledgement of all packets before `next`. Returns its number.
+    pub(crate) fn add(&mut self, next: u64, now: Duration) -> u32 {
+        self.last_number = self.last_number % MAX_WIRE + 1;
+        if self.waiting.len() == MAX_WAITING {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back((self.last_number, next, now));
+        self.last_number
+    }
+
+    /// The peer has answered the acknowledgement with this number. Returns the packet that it
+    /// named and the round-trip time; `None` if none waits with this number.
+    pub(crate) fn answer(&mut self, number: u32, now: Duration) -> Option<(u64, Duration)> {
+        let position = self.waiting.iter().position(|(waiting, ..)| *waiting == number)?;
+        self.waiting.drain(..position);
+        let (_, next, sent_at) = self.waiting.pop_front()?;
+        Some((next, now.saturating_sub(sent_at)))
+    }
+}

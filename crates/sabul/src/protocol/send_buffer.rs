@@ -1,0 +1,189 @@
+//! The sending half of a connection: the bytes that the peer has not acknowledged, cut into
+//! packets, and which of these are lost.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::ranges::Ranges;
+
+/// The sending half of a connection.
+#[derive(Debug)]
+pub(crate) struct SendBuffer {
+    /// All bytes from the first packet that is not acknowledged on.
+    bytes: VecDeque<u8>,
+    /// How many of them, at the end, are in no packet yet.
+    unsent: usize,
+    /// The position in the stream of the first of `bytes`. Positions wrap around.
+    first_byte: usize,
+    /// The packets that were sent and are not acknowledged; the first has the number `first`.
+    sent: VecDeque<SentPacket>,
+    first: u64,
+    /// Packets of `sent` that have to be sent again.
+    lost: Ranges,
+    /// The longest payload, in bytes.
+    max_payload: usize,
+    /// How many bytes it may hold.
+    capacity: usize,
+    /// The packets that the peer has room for, from `first` on.
+    window: u64,
+}
+
+/// A packet that was sent.
+#[derive(Clone, Copy, Debug)]
+struct SentPacket {
+    /// The position in the stream of its first byte.
+    start: usize,
+    len: usize,
+}
+
+/// A packet to be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Outgoing {
+    pub(crate) number: u64,
+    /// The number of its bytes.
+    pub(crate) len: usize,
+    /// Whether it was sent before.
+    pub(crate) is_repeated: bool,
+}
+
+impl SendBuffer {
+    /// An empty buffer of `capacity` bytes. The first packet has the number `first`, payloads have
+    /// at most `max_payload` bytes, and the peer has room for `window` packets.
+    pub(crate) fn new(first: u64, max_payload: u16, capacity: usize, window: u64) -> Self {
+        Self {
+            bytes: VecDeque::new(),
+            unsent: 0,
+            first_byte: 0,
+            sent: VecDeque::new(),
+            first,
+            lost: Ranges::default(),
+            max_payload: usize::from(max_payload),
+            capacity,
+            window,
+        }
+    }
+
+    /// Takes bytes of the stream, as many as there is room for. Returns how many.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
+        let taken = bytes.len().min(self.capacity.saturating_sub(self.bytes.len()));
+        self.bytes.extend(&bytes[..taken]);
+        self.unsent += taken;
+        taken
+    }
+
+    /// How many bytes it would take.
+    pub(crate) fn room(&self) -> usize {
+        self.capacity.saturating_sub(self.bytes.len())
+    }
+
+    /// Whether the peer has acknowledged everything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The packets that are sent and neither acknowledged nor known to be lost.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.sent.len() as u64 - self.lost.len()
+    }
+
+    /// The packets that are sent and not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        self.sent.len() as u64
+    }
+
+    /// The number of the next new packet.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.first + self.sent.len() as u64
+    }
+
+    /// Whether a packet could be sent now: a lost one, or a new one if at most `window` packets
+    /// may be unacknowledged.
+    pub(crate) fn has_packet(&self, window: u64) -> bool {
+        !self.lost.is_empty() || (self.unsent > 0 && self.unacknowledged() < self.limit(window))
+    }
+
+    /// Whether all that keeps new bytes from being sent is the window.
+    pub(crate) fn is_limited(&self, window: u64) -> bool {
+        self.unsent > 0 && self.unacknowledged() >= self.limit(window)
+    }
+
+    /// The next packet, which counts as sent. Lost ones come first.
+    pub(crate) fn next_packet(&mut self, window: u64) -> Option<Outgoing> {
+        if let Some(number) = self.lost.pop_first() {
+            let len = self.packet(number)?.len;
+            return Some(Outgoing { number, len, is_repeated: true });
+        }
+        if !self.has_packet(window) {
+            return None;
+        }
+        let start = self.first_byte.wrapping_add(self.bytes.len() - self.unsent);
+        let len = self.unsent.min(self.max_payload);
+        self.unsent -= len;
+        let number = self.next_number();
+        self.sent.push_back(SentPacket { start, len });
+        Some(Outgoing { number, len, is_repeated: false })
+    }
+
+    /// Appends the payload of a packet.
+    pub(crate) fn copy_payload(&self, number: u64, to: &mut Vec<u8>) {
+        let Some(packet) = self.packet(number) else { return };
+        let start = packet.start.wrapping_sub(self.first_byte);
+        let end = start + packet.len;
+        let (front, back) = self.bytes.as_slices();
+        if start < front.len() {
+            to.extend_from_slice(&front[start..end.min(front.len())]);
+        }
+        if end > front.len() {
+            to.extend_from_slice(&back[start.saturating_sub(front.len())..end - front.len()]);
+        }
+    }
+
+    /// The peer has all packets before `next`. Returns how many of them are new, or `None` if
+    /// such packets were never sent.
+    pub(crate) fn acknowledge(&mut self, next: u64) -> Option<u64> {
+        if next > self.next_number() {
+            return None;
+        }
+        let count = next.saturating_sub(self.first);
+        for _ in 0..count {
+            let Some(packet) = self.sent.pop_front() else { break };
+            self.bytes.drain(..packet.len);
+            self.first_byte = self.first_byte.wrapping_add(packet.len);
+        }
+        self.lost.remove(self.first..next);
+        self.first += count;
+        Some(count)
+    }
+
+    /// The peer has room for so many packets.
+    pub(crate) fn set_window(&mut self, packets: u64) {
+        self.window = packets;
+    }
+
+    /// The peer has taken packets and has not said what room is left.
+    pub(crate) fn use_window(&mut self, packets: u64) {
+        self.window = self.window.saturating_sub(packets);
+    }
+
+    /// The peer lacks packets. Returns how many of them are not acknowledged and were not known to
+    /// be lost, or `None` if such packets were never sent.
+    pub(crate) fn lose(&mut self, numbers: Range<u64>) -> Option<u64> {
+        if numbers.end > self.next_number() {
+            return None;
+        }
+        Some(self.lost.insert(numbers.start.max(self.first)..numbers.end))
+    }
+
+    /// Takes all packets that are not acknowledged for lost.
+    pub(crate) fn lose_all(&mut self) {
+        self.lost.insert(self.first..self.next_number());
+    }
+
+    fn limit(&self, window: u64) -> u64 {
+        window.min(self.window)
+    }
+
+    fn packet(&self, number: u64) -> Option<&SentPacket> {
+        self.sent.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+}
