@@ -5,6 +5,7 @@
 //! - [`trusted`]: whether other users of this host can read or replace a file.
 //! - [`SharedKey`]: HMAC-SHA-256 (RFC 2104) under a key that both ends have.
 //! - [`SecretKey`] and [`PublicKey`]: Ed25519 (RFC 8032) with strict verification.
+//! - [`noise`]: handshakes of two ends that have such keys.
 //! - [`RsaPublicKey`]: verification of RSA signatures (RFC 8017), which a group of servers makes.
 //!
 //! No type here prints a secret or compares secrets with `==`, and all are wiped on drop.
@@ -24,6 +25,7 @@
 
 pub mod file;
 mod identity;
+pub mod noise;
 pub mod rsa;
 mod shared;
 pub mod trusted;

@@ -6,7 +6,6 @@ pub(crate) mod backoff;
 pub mod fuzzing;
 pub(crate) mod handshake;
 mod lanes;
-mod primitives;
 pub(crate) mod records;
 
 pub use handshake::HandshakeError;

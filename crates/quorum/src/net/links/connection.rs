@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use keys::noise::Ephemeral;
 use keys::{PublicKey, SecretKey};
 use service::listening::set_options;
 use sharing::{Generator, RandomError};
@@ -19,7 +20,7 @@ use zeroize::Zeroizing;
 
 use super::{ConnectError, Inbound, Message, Peer};
 use crate::protocol::link::handshake::{
-    CONFIRM_LEN, Dialer, Ephemeral, HELLO_LEN, REPLY_LEN, Session, answer as answer_hello,
+    CONFIRM_LEN, Dialer, HELLO_LEN, REPLY_LEN, Session, answer as answer_hello,
 };
 use crate::protocol::link::records::Link;
 use crate::protocol::link::{Lane, LinkError, SendError, Topic};

@@ -165,7 +165,7 @@ async fn attackers_without_a_key_keep_nobody_out() {
         if dials(&one.peer.key, &other.peer.key) { (one, other) } else { (other, one) };
     acceptor.links.set_peers(&[dialer.peer]);
     let number = (0..2).find(|it| secret(*it).public() == dialer.peer.key).unwrap();
-    let ephemeral = crate::protocol::link::handshake::Ephemeral(zeroize::Zeroizing::new([5; 32]));
+    let ephemeral = keys::noise::Ephemeral(zeroize::Zeroizing::new([5; 32]));
     let (_, replayed) = crate::protocol::link::handshake::Dialer::new(
         &secret(number),
         &acceptor.peer.key,

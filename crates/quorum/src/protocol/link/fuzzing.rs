@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use keys::SecretKey;
+use keys::noise::Ephemeral;
 use zeroize::Zeroizing;
 
-use super::handshake::{
-    CONFIRM_LEN, Dialer, Ephemeral, HELLO_LEN, REPLY_LEN, Session, Unconfirmed, answer,
-};
+use super::handshake::{CONFIRM_LEN, Dialer, HELLO_LEN, REPLY_LEN, Session, Unconfirmed, answer};
 use super::lanes::{Lane, MAX_CHUNK_LEN, Topic};
 use super::records::Link;
 

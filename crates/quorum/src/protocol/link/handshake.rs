@@ -10,17 +10,13 @@
 //!
 //! A refusal is not authenticated. It only helps an operator to find a wrong key.
 
+use keys::noise::{Ephemeral, TAG_LEN};
 use keys::{PublicKey, SecretKey};
-use snow::{Builder, HandshakeState, TransportState};
-use zeroize::Zeroizing;
+use snow::{HandshakeState, TransportState};
 
-use super::primitives::Primitives;
-
-const NOISE: &str = "Noise_IK_25519_ChaChaPoly_SHA256";
 const MAGIC: &[u8; 8] = b"SNDRLINK";
 const VERSION: u8 = 1;
 const KEY_LEN: usize = 32;
-const TAG_LEN: usize = 16;
 
 /// The length of the first message: magic, version, e, s with its tag, the identity with its tag.
 pub(crate) const HELLO_LEN: usize = 9 + KEY_LEN + 2 * (KEY_LEN + TAG_LEN);
@@ -33,9 +29,6 @@ pub(crate) const CONFIRM_LEN: usize = 2 + CONFIRM.len() + TAG_LEN;
 
 /// The plaintext of the dialer's first record: a ping.
 pub(crate) const CONFIRM: [u8; 9] = [0; 9];
-
-/// The random bytes of an ephemeral key. Secret.
-pub(crate) struct Ephemeral(pub(crate) Zeroizing<[u8; KEY_LEN]>);
 
 /// Why there is no link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -223,22 +216,13 @@ fn refuse(own: &SecretKey, reason: Reason) -> [u8; REPLY_LEN] {
 
 /// The state before the first message, of the dialer if it knows its peer's key.
 fn state(own: &SecretKey, peer: Option<&PublicKey>, ephemeral: Ephemeral) -> HandshakeState {
-    let params = NOISE.parse().expect("the name of a protocol of Noise");
-    let (private, public) = (own.x25519(), peer.map(PublicKey::x25519));
-    let mut builder = Builder::with_resolver(params, Box::new(Primitives(ephemeral.0)))
-        .local_private_key(&*private)
-        .and_then(|builder| builder.prologue(MAGIC))
-        .expect("both are set once");
-    if let Some(public) = &public {
-        builder = builder.remote_public_key(public).expect("it is set once");
-    }
-    let built =
-        if public.is_some() { builder.build_initiator() } else { builder.build_responder() };
-    built.expect("all keys and primitives of the pattern are there")
+    keys::noise::handshake(own, peer, MAGIC, ephemeral)
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use zeroize::Zeroizing;
+
     use super::*;
     use crate::log::tests::secret;
 

@@ -1,22 +1,63 @@
-//! The primitives of the Noise handshake, for `snow`: those of the versions that the rest of the
-//! workspace uses.
+//! Handshakes of two ends that have identity keys: Noise IK (revision 34), for `snow`, with the
+//! primitives of the versions that the rest of the workspace uses.
+//!
+//! The end that connects knows the key of the other one, and sends its own, encrypted. Each end
+//! proves its key; recorded traffic stays closed to whoever gets these keys later. What each
+//! protocol has around the two messages is its own.
 
 use chacha20poly1305::aead::AeadInOut;
 use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
 use curve25519_dalek::MontgomeryPoint;
 use sha2::{Digest, Sha256};
-use snow::Error;
 use snow::params::{CipherChoice, DHChoice, HashChoice};
 use snow::resolvers::CryptoResolver;
 use snow::types::{Cipher, Dh, Hash, Random};
+use snow::{Builder, Error, HandshakeState};
 use zeroize::Zeroizing;
 
+use crate::{PublicKey, SecretKey};
+
+const NOISE: &str = "Noise_IK_25519_ChaChaPoly_SHA256";
 const KEY_LEN: usize = 32;
-const TAG_LEN: usize = 16;
+
+/// The length of the tag of each encrypted part of a message.
+pub const TAG_LEN: usize = 16;
+
+/// The random bytes of an ephemeral key. Secret. Each is for one handshake only.
+pub struct Ephemeral(pub Zeroizing<[u8; KEY_LEN]>);
+
+impl std::fmt::Debug for Ephemeral {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Ephemeral(..)")
+    }
+}
+
+/// A handshake before its first message: of the end that connects to `peer`, or, without a peer, of
+/// the end that answers. `prologue` says which protocol it is of, and must be the same at both.
+#[allow(clippy::missing_panics_doc, reason = "the pattern and its primitives are all there")]
+pub fn handshake(
+    own: &SecretKey,
+    peer: Option<&PublicKey>,
+    prologue: &[u8],
+    ephemeral: Ephemeral,
+) -> HandshakeState {
+    let params = NOISE.parse().expect("the name of a protocol of Noise");
+    let (private, public) = (own.x25519(), peer.map(PublicKey::x25519));
+    let mut builder = Builder::with_resolver(params, Box::new(Primitives(ephemeral.0)))
+        .local_private_key(&*private)
+        .and_then(|builder| builder.prologue(prologue))
+        .expect("both are set once");
+    if let Some(public) = &public {
+        builder = builder.remote_public_key(public).expect("it is set once");
+    }
+    let built =
+        if public.is_some() { builder.build_initiator() } else { builder.build_responder() };
+    built.expect("all keys and primitives of the pattern are there")
+}
 
 /// Gives the primitives of one handshake, whose ephemeral key is drawn already.
-pub(super) struct Primitives(pub(super) Zeroizing<[u8; KEY_LEN]>);
+struct Primitives(Zeroizing<[u8; KEY_LEN]>);
 
 impl CryptoResolver for Primitives {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
@@ -180,5 +221,42 @@ impl Cipher for ChaChaPoly {
             .decrypt_inout_detached(&nonce(counter).into(), authtext, buffer, &(*tag).into())
             .map_err(|_| Error::Decrypt)?;
         Ok(text.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_know_each_other_and_have_the_same_keys() {
+        let (one, two) = (SecretKey::new(&[1; 32]), SecretKey::new(&[2; 32]));
+        let ephemeral = |byte| Ephemeral(Zeroizing::new([byte; KEY_LEN]));
+        let mut dialer = handshake(&one, Some(&two.public()), b"test", ephemeral(3));
+        let mut acceptor = handshake(&two, None, b"test", ephemeral(4));
+        let (mut message, mut text) = ([0; 200], [0; 200]);
+        let len = dialer.write_message(&[], &mut message).unwrap();
+        assert_eq!(len, 2 * KEY_LEN + 2 * TAG_LEN);
+        acceptor.read_message(&message[..len], &mut text).unwrap();
+        assert_eq!(acceptor.get_remote_static(), Some(&one.public().x25519()[..]));
+        let len = acceptor.write_message(&[], &mut message).unwrap();
+        dialer.read_message(&message[..len], &mut text).unwrap();
+        let dialer = dialer.into_stateless_transport_mode().unwrap();
+        let acceptor = acceptor.into_stateless_transport_mode().unwrap();
+        let len = dialer.write_message(7, b"there", &mut message).unwrap();
+        assert_eq!(acceptor.read_message(7, &message[..len], &mut text).unwrap(), 5);
+        assert_eq!(text[..5], *b"there");
+        assert!(acceptor.read_message(8, &message[..len], &mut text).is_err());
+    }
+
+    #[test]
+    fn another_protocol_is_refused() {
+        let (one, two) = (SecretKey::new(&[1; 32]), SecretKey::new(&[2; 32]));
+        let ephemeral = |byte| Ephemeral(Zeroizing::new([byte; KEY_LEN]));
+        let mut dialer = handshake(&one, Some(&two.public()), b"test", ephemeral(3));
+        let mut acceptor = handshake(&two, None, b"text", ephemeral(4));
+        let mut message = [0; 200];
+        let len = dialer.write_message(&[], &mut message).unwrap();
+        assert!(acceptor.read_message(&message[..len], &mut [0; 200]).is_err());
     }
 }
