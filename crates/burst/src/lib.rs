@@ -1,0 +1,7 @@
+//! Burst: reliable streams over UDP for few, large, one-way transfers over long paths.
+//!
+//! The connection is made, and the path's rate measured, in one round trip; the sender starts at
+//! that rate, and repair packets protect the last data. The protocol is specified in
+//! `docs/protocols/burst.md`.
+
+mod protocol;
