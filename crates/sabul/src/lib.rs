@@ -6,7 +6,7 @@
 mod net;
 mod protocol;
 
-pub use net::{Acceptor, Stream, connect};
+pub use net::{Endpoint, connect, listen};
 pub use protocol::{
     Acked, Config, CongestionControl, ConnectError, Connected, Connecting, Connection,
     ConnectionError, Limits, Listener, Listening, Lost, Metrics, NativeControl, Read, Request,

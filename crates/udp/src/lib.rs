@@ -1,5 +1,6 @@
 //! What a transport over UDP needs below its protocol: sockets that send and receive many datagrams
-//! in one system call, a pacer, and path MTU discovery.
+//! in one system call, a pacer, path MTU discovery, and in [`streams`] the driver of protocols that
+//! carry reliable streams.
 //!
 //! [`Socket`] and [`RecvBuffer`] are for Linux, with generic segmentation and receive offload (GSO,
 //! GRO) where the kernel and the device support them. [`Batch`] holds the datagrams to send.
@@ -37,6 +38,7 @@ mod mtu_discovery;
 mod pacer;
 mod recv_buffer;
 mod socket;
+pub mod streams;
 mod sys;
 
 pub use batch::Batch;

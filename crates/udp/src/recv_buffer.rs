@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{io, mem, ptr};
 
 use zeroize::Zeroizing;
@@ -34,6 +35,8 @@ struct Message {
     length: usize,
     size: usize,
     from: SocketAddr,
+    /// How long ago the kernel received it.
+    age: Duration,
 }
 
 impl Default for RecvBuffer {
@@ -98,11 +101,14 @@ impl RecvBuffer {
                 _ => Err(error),
             };
         };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         for (header, address) in headers[..received].iter().zip(&addresses) {
             let length = header.msg_len as usize;
             let from = address_of(address).unwrap_or(UNKNOWN_SENDER);
-            let size = gro_size(&header.msg_hdr).unwrap_or(length).max(1);
-            self.messages.push(Message { length, size, from });
+            let Control { gro_size, received_at } = Control::of(&header.msg_hdr);
+            let size = gro_size.unwrap_or(length).max(1);
+            let age = now.saturating_sub(received_at.unwrap_or(now));
+            self.messages.push(Message { length, size, from, age });
         }
         Ok(received == MAX_MESSAGES)
     }
@@ -110,44 +116,96 @@ impl RecvBuffer {
     /// The datagrams of the last receive in order, each with its sender. Datagrams from port 0 are
     /// skipped, since they cannot be answered.
     pub fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
+        self.arrivals().map(|(from, datagram, _)| (from, datagram))
+    }
+
+    /// As [`datagrams`](Self::datagrams), each with the time since the kernel received it: zero
+    /// without [`Socket::enable_timestamps`].
+    pub fn arrivals(&self) -> impl Iterator<Item = (SocketAddr, &[u8], Duration)> {
         let messages = self.messages.iter().zip(self.bytes.chunks_exact(MAX_MESSAGE_LEN));
         let from_somewhere = messages.filter(|(message, _)| message.from.port() != 0);
         from_somewhere.flat_map(|(message, bytes)| {
-            bytes[..message.length].chunks(message.size).map(|datagram| (message.from, datagram))
+            let Message { length, size, from, age } = *message;
+            bytes[..length].chunks(size).map(move |datagram| (from, datagram, age))
         })
     }
 }
 
-/// The length of the datagrams that the kernel coalesced, if it did.
-fn gro_size(header: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the kernel filled the control buffer and its length, and the buffer is still there;
-    // the macros stay within that length. An `int` is read only where the message says it has one.
-    unsafe {
-        let mut next = libc::CMSG_FIRSTHDR(header);
-        while let Some(message) = next.as_ref() {
-            let has_number = message.cmsg_len >= libc::CMSG_LEN(4) as _;
-            if (message.cmsg_level, message.cmsg_type) == (libc::SOL_UDP, libc::UDP_GRO)
-                && has_number
-            {
-                let size = ptr::read_unaligned(libc::CMSG_DATA(message).cast::<libc::c_int>());
-                return usize::try_from(size).ok();
+/// What the kernel says of a message besides its bytes.
+#[derive(Default)]
+struct Control {
+    /// The length of the datagrams that the kernel coalesced, if it did.
+    gro_size: Option<usize>,
+    /// When it received the first of them, since 1970.
+    received_at: Option<Duration>,
+}
+
+impl Control {
+    fn of(header: &libc::msghdr) -> Self {
+        let mut control = Self::default();
+        // SAFETY: the kernel filled the control buffer and its length, and the buffer is still
+        // there; the macros stay within that length. An `int` or a `timespec` is read only where
+        // the message says that it has one.
+        unsafe {
+            let mut next = libc::CMSG_FIRSTHDR(header);
+            while let Some(message) = next.as_ref() {
+                let holds = |size: usize| {
+                    let size = libc::c_uint::try_from(size).expect("a small structure");
+                    message.cmsg_len >= libc::CMSG_LEN(size) as _
+                };
+                let data = libc::CMSG_DATA(message);
+                match (message.cmsg_level, message.cmsg_type) {
+                    (libc::SOL_UDP, libc::UDP_GRO) if holds(size_of::<libc::c_int>()) => {
+                        let size = ptr::read_unaligned(data.cast::<libc::c_int>());
+                        control.gro_size = usize::try_from(size).ok();
+                    }
+                    (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS)
+                        if holds(size_of::<libc::timespec>()) =>
+                    {
+                        let time = ptr::read_unaligned(data.cast::<libc::timespec>());
+                        let (seconds, nanos) =
+                            (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+                        control.received_at =
+                            seconds.ok().zip(nanos.ok()).map(|(s, ns)| Duration::new(s, ns));
+                    }
+                    _ => {}
+                }
+                next = libc::CMSG_NXTHDR(header, message);
             }
-            next = libc::CMSG_NXTHDR(header, message);
         }
+        control
     }
-    None
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+    use crate::socket::BindTo;
+
+    #[test]
+    fn the_kernel_says_when_it_received_a_datagram() {
+        let to = Socket::bind(&BindTo { local: (Ipv4Addr::LOCALHOST, 0).into(), device: None });
+        let to = to.unwrap();
+        to.enable_timestamps().unwrap();
+        let from = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let before = Instant::now();
+        from.send_to(b"x", to.local_addr().unwrap()).unwrap();
+        let mut buffer = RecvBuffer::new();
+        while buffer.datagrams().count() == 0 {
+            buffer.receive(&to).unwrap();
+        }
+        let (_, _, age) = buffer.arrivals().next().unwrap();
+        assert!(age > Duration::ZERO && age < before.elapsed(), "{age:?}");
+    }
 
     #[test]
     fn datagrams_from_port_0_are_skipped() {
         let mut buffer = RecvBuffer::new();
         for (port, count) in [(0, 0), (1, 2)] {
             let from = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-            buffer.messages = vec![Message { length: 20, size: 10, from }];
+            buffer.messages = vec![Message { length: 20, size: 10, from, age: Duration::ZERO }];
             assert_eq!(buffer.datagrams().count(), count, "port {port}");
         }
     }

@@ -158,6 +158,15 @@ impl Socket {
         self.inner.local_addr()
     }
 
+    /// Lets the kernel note when it receives a datagram, for
+    /// [`RecvBuffer::arrivals`](crate::RecvBuffer::arrivals).
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn enable_timestamps(&self) -> io::Result<()> {
+        set_option(&*self.inner, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+    }
+
     /// Sends one datagram. Returns false if it is too long for the device. After any other error it
     /// is lost.
     pub fn send_one(&self, datagram: &[u8], to: SocketAddr) -> bool {

@@ -8,12 +8,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd;
 use std::{io, ptr};
 
-/// The size of the buffer for one control message with a number, in `u64`s, which align it.
-pub(crate) const CONTROL_LEN: usize = 4;
+/// The size of the buffer for one control message with a number and one with a time, in `u64`s,
+/// which align it.
+pub(crate) const CONTROL_LEN: usize = 8;
 
 /// Sets an option whose value is one `int`.
 pub(crate) fn set_option(
-    socket: &socket2::Socket,
+    socket: &impl AsRawFd,
     level: libc::c_int,
     name: libc::c_int,
     value: libc::c_int,

@@ -23,6 +23,9 @@ const ACK_INTERVAL: Duration = Duration::from_millis(10);
 /// How many times the shutdown is said, without being asked.
 const SHUTDOWNS: u32 = 3;
 
+/// A writer that waits is not woken for less room, in bytes.
+const MUCH_ROOM: usize = 1 << 16;
+
 /// Why a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionError {
@@ -90,6 +93,18 @@ struct Due {
     keep_alive: bool,
     shutdowns: u32,
     handshake: bool,
+}
+
+impl Due {
+    fn has_any(&self) -> bool {
+        self.ack_of_ack.is_some()
+            || !self.losses.is_empty()
+            || self.light_ack
+            || self.full_ack
+            || self.keep_alive
+            || self.shutdowns > 0
+            || self.handshake
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,6 +221,11 @@ impl Connection {
         if self.phase == Phase::Open { self.send.room() } else { 0 }
     }
 
+    /// Whether it is worth while to wake a writer: [`write`](Self::write) would take much.
+    pub(crate) fn has_much_room(&self) -> bool {
+        self.writable() >= MUCH_ROOM.min(self.agreed.send_buffer / 2)
+    }
+
     /// How many bytes [`read`](Self::read) would return.
     pub fn readable(&self) -> usize {
         self.receive.readable()
@@ -253,6 +273,14 @@ impl Connection {
         self.round_trip.mean()
     }
 
+    /// At what rate it sends bytes of the stream, if something limits it but the window.
+    pub(crate) fn rate_bytes_per_s(&self) -> Option<u64> {
+        let interval_ns = self.congestion.limits().interval_ns;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        let rate = (f64::from(self.agreed.max_payload()) * 1e9 / interval_ns) as u64;
+        (interval_ns > 0.0).then_some(rate)
+    }
+
     /// What the congestion control believes.
     pub fn congestion(&self) -> Metrics {
         self.congestion.metrics()
@@ -263,6 +291,7 @@ impl Connection {
     pub fn poll_timeout(&self) -> Option<Duration> {
         match self.phase {
             Phase::Over | Phase::ClosedByPeer | Phase::Failed(_) => return None,
+            _ if self.due.has_any() => return Some(self.started_at),
             Phase::ShutDown { until } => return Some(until),
             Phase::Open | Phase::Flushing => {}
         }

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use sunder_sabul::{Acceptor, Config, Stream, connect};
+use sunder_sabul::{Config, connect, listen};
+use udp::streams::Stream;
 
 const BYTES: usize = 64 << 20;
 
@@ -57,7 +58,7 @@ fn libudt_receives() {
 
 #[test]
 fn libudt_sends() {
-    let acceptor = Acceptor::bind((Ipv4Addr::LOCALHOST, 0).into(), Config::default(), 1).unwrap();
+    let acceptor = listen((Ipv4Addr::LOCALHOST, 0).into(), Config::default(), 1).unwrap();
     let SocketAddr::V4(local) = acceptor.local_addr() else { unreachable!() };
     let began = Instant::now();
     let mut child = start(&[
@@ -66,7 +67,7 @@ fn libudt_sends() {
         local.port().to_string(),
         BYTES.to_string(),
     ]);
-    let (mut stream, _) = acceptor.accept().unwrap();
+    let mut stream = acceptor.accept().unwrap().stream;
     check(&mut stream);
     stream.write_all(b"!").unwrap();
     eprintln!("{:?} {:?}", began.elapsed(), stream.statistics());
@@ -88,9 +89,9 @@ fn check(stream: &mut Stream) {
 
 #[test]
 fn a_stream_to_oneself() {
-    let acceptor = Acceptor::bind((Ipv4Addr::LOCALHOST, 0).into(), Config::default(), 1).unwrap();
+    let acceptor = listen((Ipv4Addr::LOCALHOST, 0).into(), Config::default(), 1).unwrap();
     let mut stream = connect(acceptor.local_addr(), Config::default()).unwrap();
-    let (mut accepted, _) = acceptor.accept().unwrap();
+    let mut accepted = acceptor.accept().unwrap().stream;
     let bytes: Vec<u8> = stream_bytes().take(BYTES).collect();
     let began = Instant::now();
     let sender = std::thread::spawn(move || {

@@ -1,0 +1,37 @@
+//! Reliable streams over datagrams: what is the same for every protocol that carries them.
+//!
+//! A protocol implements [`Connection`], and [`Endpoint`] for its listening side. Both are pure.
+//! One thread for each socket drives them: it moves datagrams in batches, sleeps until the next
+//! deadline, and lets programs wait. Programs use a [`Stream`].
+//!
+//! Several protocols can listen on one socket: the first [`Endpoint`] that does not say that a
+//! datagram is not its own gets it.
+
+mod acceptor;
+mod backlog;
+mod connect;
+mod connection;
+mod driver;
+mod slot;
+mod stream;
+mod wake;
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+pub use acceptor::Acceptor;
+pub use backlog::Accepted;
+pub use connect::connect;
+pub use connection::{
+    Connection, Datagram, Endpoint, Load, Phase, Read, Routed, State, Statistics,
+};
+pub use stream::Stream;
+
+/// The time since an epoch that is the same for the whole process.
+pub fn now() -> Duration {
+    static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+    EPOCH.elapsed()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! Connections that wait to be accepted.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::stream::Stream;
+
+/// A connection that is open.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The connection.
+    pub stream: Stream,
+    /// The name of its protocol.
+    pub protocol: &'static str,
+}
+
+/// The connections that wait to be accepted.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    state: Mutex<Waiting>,
+    changed: Condvar,
+    capacity: usize,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    accepted: VecDeque<Accepted>,
+    is_closed: bool,
+    has_failed: bool,
+}
+
+impl Backlog {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { state: Mutex::default(), changed: Condvar::new(), capacity: capacity.max(1) }
+    }
+
+    /// Adds a connection; without room, it is closed.
+    pub(super) fn push(&self, accepted: Accepted) {
+        let mut state = self.lock();
+        if !state.is_closed && state.accepted.len() < self.capacity {
+            state.accepted.push_back(accepted);
+            self.changed.notify_one();
+        }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        let state = self.lock();
+        !state.is_closed && state.accepted.len() < self.capacity
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.lock().is_closed
+    }
+
+    /// The socket has failed.
+    pub(super) fn fail(&self) {
+        self.lock().has_failed = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for one.
+    pub(super) fn pop(&self) -> io::Result<Accepted> {
+        let mut state = self.lock();
+        loop {
+            if let Some(accepted) = state.accepted.pop_front() {
+                return Ok(accepted);
+            }
+            if state.is_closed {
+                return Err(io::Error::other("the listener was closed"));
+            }
+            if state.has_failed {
+                return Err(io::Error::other("the listener's socket has failed"));
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes no more, and closes those that wait.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let unaccepted = std::mem::take(&mut state.accepted);
+        drop(state);
+        drop(unaccepted);
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

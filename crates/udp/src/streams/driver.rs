@@ -1,0 +1,314 @@
+//! The thread of a socket.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::backlog::{Accepted, Backlog};
+use super::connection::{Connection, Datagram, Endpoint, Load, Phase, Routed};
+use super::now;
+use super::slot::{Key, Slot, Unusable};
+use super::stream::Stream;
+use super::wake::Wake;
+use crate::batch::Batch;
+use crate::recv_buffer::RecvBuffer;
+use crate::socket::Socket;
+
+/// The longest sleep. Nothing needs it; it bounds what a mistake costs.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
+
+/// The most connections of a listening socket.
+const MAX_CONNECTIONS: usize = 10_000;
+
+/// From this number of connections that shake hands on, who connects has to prove its address.
+const HEAVY_LOAD: usize = 64;
+
+/// How many datagrams a connection takes or makes at once. Meanwhile programs wait for its lock.
+const MAX_DATAGRAMS: usize = 64;
+
+/// The connection of a socket that does not listen.
+pub(super) const ONLY: Key = Key { endpoint: 0, id: 0 };
+
+/// The thread of a socket: receives, calls the protocols, sends.
+pub(super) struct Driver {
+    socket: Socket,
+    wake: Arc<Wake>,
+    /// Those that listen. Without any, all datagrams are for the only connection.
+    endpoints: Vec<Box<dyn Endpoint>>,
+    backlog: Option<Arc<Backlog>>,
+    connections: HashMap<Key, Entry>,
+    /// How many of them are not accepted yet.
+    shaking_hands: usize,
+    deadlines: BTreeSet<(Duration, Key)>,
+    /// What is served next.
+    due: Vec<Key>,
+    /// `None` while it is read.
+    received: Option<RecvBuffer>,
+    batch: Batch,
+    datagram: Vec<u8>,
+}
+
+struct Entry {
+    slot: Arc<Slot>,
+    /// As in `deadlines`. `None` if it is in `due`.
+    deadline: Option<Duration>,
+    /// Whether programs know it.
+    is_accepted: bool,
+}
+
+impl Driver {
+    /// A driver for endpoints that listen, or for one connection.
+    pub(super) fn new(socket: Socket, endpoints: Vec<Box<dyn Endpoint>>) -> io::Result<Self> {
+        // Without them datagrams are only taken for as late as the thread is.
+        let _ = socket.enable_timestamps();
+        Ok(Self {
+            socket,
+            wake: Arc::new(Wake::new()?),
+            endpoints,
+            backlog: None,
+            connections: HashMap::new(),
+            shaking_hands: 0,
+            deadlines: BTreeSet::new(),
+            due: Vec::new(),
+            received: Some(RecvBuffer::new()),
+            batch: Batch::default(),
+            datagram: Vec::new(),
+        })
+    }
+
+    pub(super) fn wake(&self) -> Arc<Wake> {
+        self.wake.clone()
+    }
+
+    /// Connections that become open are handed over from now on.
+    pub(super) fn listen(&mut self, backlog: Arc<Backlog>) {
+        self.backlog = Some(backlog);
+    }
+
+    /// Adds a connection that a program has.
+    pub(super) fn add(&mut self, key: Key, connection: Box<dyn Connection>) -> Stream {
+        let slot = self.insert(key, connection, true);
+        Stream::new(slot, self.wake.clone())
+    }
+
+    fn insert(
+        &mut self,
+        key: Key,
+        connection: Box<dyn Connection>,
+        is_accepted: bool,
+    ) -> Arc<Slot> {
+        let slot = Arc::new(Slot::new(key, connection));
+        let entry = Entry { slot: slot.clone(), deadline: None, is_accepted };
+        self.connections.insert(key, entry);
+        self.due.push(key);
+        slot
+    }
+
+    /// Runs it in a thread of its own, until its connections are over and nobody listens.
+    pub(super) fn spawn(self) -> io::Result<()> {
+        std::thread::Builder::new().name("streams".into()).spawn(move || self.run())?;
+        Ok(())
+    }
+
+    fn run(mut self) {
+        // Sleeps end when they should, and not 50 µs later.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        loop {
+            if self.receive().is_err() {
+                return;
+            }
+            for key in self.wake.take() {
+                self.make_due(key);
+            }
+            while let Some(&(deadline, key)) = self.deadlines.first()
+                && deadline <= now()
+            {
+                self.make_due(key);
+            }
+            for key in std::mem::take(&mut self.due) {
+                self.serve(key);
+            }
+            if self.connections.is_empty() && !self.is_listening() {
+                return;
+            }
+            let next = self.deadlines.first().map_or(Duration::MAX, |(deadline, _)| *deadline);
+            let sleep = next.saturating_sub(now()).min(MAX_SLEEP);
+            if !sleep.is_zero() && self.wake.sleep(&self.socket, sleep).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn is_listening(&self) -> bool {
+        self.backlog.as_ref().is_some_and(|backlog| backlog.is_open())
+    }
+
+    fn make_due(&mut self, key: Key) {
+        if let Some(entry) = self.connections.get_mut(&key)
+            && let Some(deadline) = entry.deadline.take()
+        {
+            self.deadlines.remove(&(deadline, key));
+            self.due.push(key);
+        }
+    }
+
+    /// Takes what has arrived.
+    fn receive(&mut self) -> io::Result<()> {
+        let mut received = self.received.take().unwrap_or_default();
+        let result = received.receive(&self.socket);
+        let now = now();
+        let mut load = self.load();
+        let mut to = None;
+        let mut run = Vec::with_capacity(MAX_DATAGRAMS);
+        for (from, bytes, age) in received.arrivals() {
+            let datagram = Datagram { from, bytes, arrived_at: now.saturating_sub(age) };
+            let key = self.route(now, &datagram, &mut load);
+            if key != to || run.len() == MAX_DATAGRAMS {
+                self.deliver(now, to, &mut run);
+                to = key;
+            }
+            run.push(datagram);
+        }
+        self.deliver(now, to, &mut run);
+        drop(run);
+        self.received = Some(received);
+        result.map(|_| ())
+    }
+
+    /// The connection that takes a datagram, if there is one.
+    fn route(&mut self, now: Duration, datagram: &Datagram<'_>, load: &mut Load) -> Option<Key> {
+        if self.endpoints.is_empty() {
+            return Some(ONLY);
+        }
+        for endpoint in 0..self.endpoints.len() {
+            match self.endpoints[endpoint].handle_datagram(now, datagram, *load) {
+                Routed::NotMine => continue,
+                Routed::To(id) => return Some(Key { endpoint, id }),
+                Routed::Answer(answer) => {
+                    self.socket.send_one(&answer, datagram.from);
+                }
+                Routed::Accept { id, connection } => {
+                    self.shaking_hands += 1;
+                    self.insert(Key { endpoint, id }, connection, false);
+                    *load = self.load();
+                }
+                Routed::Nothing => {}
+            }
+            return None;
+        }
+        None
+    }
+
+    fn load(&self) -> Load {
+        let has_room = self.backlog.as_ref().is_some_and(|backlog| backlog.has_room());
+        if !has_room || self.connections.len() >= MAX_CONNECTIONS {
+            Load::Full
+        } else if self.shaking_hands >= HEAVY_LOAD {
+            Load::Heavy
+        } else {
+            Load::Light
+        }
+    }
+
+    /// Gives datagrams to a connection.
+    fn deliver(&mut self, now: Duration, to: Option<Key>, run: &mut Vec<Datagram<'_>>) {
+        if let Some(key) = to
+            && let Some(entry) = self.connections.get(&key)
+        {
+            let mut shared = entry.slot.lock();
+            shared.sleeps_until = None;
+            for datagram in run.iter() {
+                shared.connection.handle_datagram(now, datagram);
+            }
+            let waiting = shared.waiting();
+            drop(shared);
+            entry.slot.wake(waiting);
+            self.make_due(key);
+        }
+        run.clear();
+    }
+
+    /// Lets a connection do what is due, and send once.
+    fn serve(&mut self, key: Key) {
+        let Some(entry) = self.connections.get_mut(&key) else { return };
+        let now = now();
+        let mut shared = entry.slot.lock();
+        let connection = &mut shared.connection;
+        if connection.poll_timeout().is_some_and(|at| at <= now) {
+            connection.handle_timeout(now);
+        }
+        let (mut to, mut count) = (None, 0);
+        while count < MAX_DATAGRAMS && !self.batch.is_full() {
+            self.datagram.clear();
+            let Some(peer) = connection.poll_transmit(now, &mut self.datagram) else { break };
+            count += 1;
+            if *to.get_or_insert(peer) == peer {
+                self.batch.reserve(self.datagram.len()).copy_from_slice(&self.datagram);
+            } else {
+                self.socket.send_one(&self.datagram, peer);
+            }
+        }
+        let has_more = count == MAX_DATAGRAMS || self.batch.is_full();
+        let (state, timeout) = (connection.state(), connection.poll_timeout());
+        let next = timeout.map(|at| if has_more { now } else { at });
+        shared.sleeps_until = next;
+        let waiting = shared.waiting();
+        drop(shared);
+        entry.slot.wake(waiting);
+        if let Some(to) = to {
+            self.socket.send(&self.batch, to);
+            self.batch.clear();
+        }
+        if !entry.is_accepted && state.phase != Phase::Connecting {
+            entry.is_accepted = true;
+            self.shaking_hands -= 1;
+            let slot = entry.slot.clone();
+            self.accept(slot);
+        }
+        match next {
+            Some(deadline) => {
+                if let Some(entry) = self.connections.get_mut(&key) {
+                    entry.deadline = Some(deadline);
+                    self.deadlines.insert((deadline, key));
+                }
+            }
+            None => self.remove(key),
+        }
+    }
+
+    /// Hands a connection over that has become open.
+    fn accept(&self, slot: Arc<Slot>) {
+        let (Some(backlog), Some(endpoint)) =
+            (&self.backlog, self.endpoints.get(slot.key.endpoint))
+        else {
+            return;
+        };
+        let stream = Stream::new(slot, self.wake.clone());
+        backlog.push(Accepted { stream, protocol: endpoint.protocol() });
+    }
+
+    fn remove(&mut self, key: Key) {
+        if let Some(entry) = self.connections.remove(&key)
+            && !entry.is_accepted
+        {
+            self.shaking_hands -= 1;
+        }
+        if let Some(endpoint) = self.endpoints.get_mut(key.endpoint) {
+            endpoint.forget(key.id);
+        }
+    }
+}
+
+impl Drop for Driver {
+    /// Whoever waits for something learns that it will not come, also after a panic.
+    fn drop(&mut self) {
+        for entry in self.connections.values() {
+            entry.slot.make_unusable(Unusable::Abandoned);
+        }
+        if let Some(backlog) = &self.backlog {
+            backlog.fail();
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! A connection that programs and the driver share.
+
+use std::fmt;
+use std::io;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::connection::{Connection, Phase};
+use super::now;
+
+/// Which connection of a socket: the index of its endpoint, and the number that this gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Key {
+    pub(super) endpoint: usize,
+    pub(super) id: u64,
+}
+
+/// A connection that programs and the driver share.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) key: Key,
+    shared: Mutex<Shared>,
+    /// For readers: something can be read.
+    readable: Condvar,
+    /// For writers and who waits for the connection or its end: something else has happened.
+    changed: Condvar,
+}
+
+/// What a slot's lock protects.
+pub(super) struct Shared {
+    pub(super) connection: Box<dyn Connection>,
+    /// When the driver looks at it again by itself; `None` while it does.
+    pub(super) sleeps_until: Option<Duration>,
+    /// How long each read and write waits, if there is a limit.
+    pub(super) timeout: Option<Duration>,
+    /// Why programs can use it no more.
+    pub(super) unusable: Option<Unusable>,
+    /// The streams of programs.
+    pub(super) users: usize,
+    pub(super) bytes_written: u64,
+    pub(super) bytes_read: u64,
+    readers: usize,
+    others: usize,
+}
+
+/// Why programs cannot use a connection, whatever its state is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unusable {
+    /// A program closed it.
+    Closed,
+    /// There is no driver any more.
+    Abandoned,
+}
+
+/// For what a program's thread waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaitFor {
+    Bytes,
+    Change,
+}
+
+/// Who has to be woken, once the lock is released.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(super) struct Waiting {
+    readers: bool,
+    others: bool,
+}
+
+impl Slot {
+    pub(super) fn new(key: Key, connection: Box<dyn Connection>) -> Self {
+        let shared = Shared {
+            connection,
+            sleeps_until: None,
+            timeout: None,
+            unusable: None,
+            users: 0,
+            bytes_written: 0,
+            bytes_read: 0,
+            readers: 0,
+            others: 0,
+        };
+        Self { key, shared: Mutex::new(shared), readable: Condvar::new(), changed: Condvar::new() }
+    }
+
+    /// Locks it. Whoever holds the lock keeps the others from working: not for long.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Shared> {
+        // A thread that panics in a protocol leaves an abandoned connection.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Releases the lock until something may have happened.
+    ///
+    /// # Errors
+    /// If the connection is unusable, or the timeout of an operation that began at `began_at` is
+    /// over.
+    pub(super) fn wait<'a>(
+        &'a self,
+        mut shared: MutexGuard<'a, Shared>,
+        what: WaitFor,
+        began_at: Duration,
+    ) -> io::Result<MutexGuard<'a, Shared>> {
+        shared.check()?;
+        let condition = match what {
+            WaitFor::Bytes => &self.readable,
+            WaitFor::Change => &self.changed,
+        };
+        *shared.waiters(what) += 1;
+        let mut shared = if let Some(timeout) = shared.timeout {
+            let left = (began_at + timeout).saturating_sub(now());
+            let waited = condition.wait_timeout(shared, left);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        } else {
+            condition.wait(shared).unwrap_or_else(PoisonError::into_inner)
+        };
+        *shared.waiters(what) -= 1;
+        if shared.timeout.is_some_and(|timeout| now() >= began_at + timeout) {
+            let what = "nothing happened on the connection within the timeout";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+        }
+        Ok(shared)
+    }
+
+    /// Wakes threads.
+    pub(super) fn wake(&self, waiting: Waiting) {
+        if waiting.readers {
+            self.readable.notify_all();
+        }
+        if waiting.others {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Programs cannot use it from now on.
+    pub(super) fn make_unusable(&self, why: Unusable) {
+        self.lock().unusable.get_or_insert(why);
+        self.wake(Waiting { readers: true, others: true });
+    }
+}
+
+impl Shared {
+    /// The threads that have something to do now.
+    pub(super) fn waiting(&self) -> Waiting {
+        if self.readers + self.others == 0 {
+            return Waiting { readers: false, others: false };
+        }
+        let state = self.connection.state();
+        let is_over = state.phase == Phase::Over;
+        Waiting {
+            readers: self.readers > 0 && (state.is_readable || is_over),
+            others: self.others > 0
+                && (state.is_writable || is_over || self.connection.is_flushed()),
+        }
+    }
+
+    /// # Errors
+    /// If programs cannot use it.
+    pub(super) fn check(&self) -> io::Result<()> {
+        match self.unusable {
+            Some(Unusable::Closed) => {
+                let what = "the connection was closed on this side";
+                Err(io::Error::new(io::ErrorKind::NotConnected, what))
+            }
+            Some(Unusable::Abandoned) if self.connection.state().phase != Phase::Over => {
+                Err(io::Error::other("the socket of the connection has failed"))
+            }
+            Some(Unusable::Abandoned) | None => Ok(()),
+        }
+    }
+
+    fn waiters(&mut self, what: WaitFor) -> &mut usize {
+        match what {
+            WaitFor::Bytes => &mut self.readers,
+            WaitFor::Change => &mut self.others,
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("state", &self.connection.state()).finish_non_exhaustive()
+    }
+}

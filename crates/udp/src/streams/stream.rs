@@ -1,0 +1,189 @@
+//! A connection as programs use it.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+use super::connection::{Phase, Read as Outcome, Statistics};
+use super::now;
+use super::slot::{Shared, Slot, Unusable, WaitFor};
+use super::wake::Wake;
+
+/// How many bytes are moved at once. Meanwhile the driver waits.
+const MAX_MOVE: usize = 1 << 18;
+
+/// A connection, to read from and write to, also through a reference. Clones are the same
+/// connection, for other threads. When the last one is dropped the connection is closed, after what
+/// was written has arrived.
+#[derive(Debug)]
+pub struct Stream {
+    slot: Arc<Slot>,
+    wake: Arc<Wake>,
+}
+
+impl Stream {
+    pub(super) fn new(slot: Arc<Slot>, wake: Arc<Wake>) -> Self {
+        slot.lock().users += 1;
+        Self { slot, wake }
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.slot.lock().connection.peer_addr()
+    }
+
+    /// The public key that the peer has proved to have, if the protocol has that.
+    pub fn peer_key(&self) -> Option<[u8; 32]> {
+        self.slot.lock().connection.peer_key()
+    }
+
+    /// What the connection has done so far.
+    pub fn statistics(&self) -> Statistics {
+        let shared = self.slot.lock();
+        Statistics {
+            bytes_written: shared.bytes_written,
+            bytes_read: shared.bytes_read,
+            ..shared.connection.statistics()
+        }
+    }
+
+    /// From now on each operation that waits longer than this fails with
+    /// [`TimedOut`](io::ErrorKind::TimedOut).
+    pub fn set_timeout(&self, timeout: Option<Duration>) {
+        self.slot.lock().timeout = timeout;
+    }
+
+    /// Writes no more, and waits until all that was written has arrived. The peer's stream ends.
+    /// With a protocol without half-closed connections, the connection ends.
+    ///
+    /// # Errors
+    /// If the connection fails before.
+    pub fn finish(&self) -> io::Result<()> {
+        let began_at = now();
+        let mut shared = self.slot.lock();
+        shared.check()?;
+        shared.connection.finish(began_at);
+        self.wake(&mut shared);
+        while !shared.connection.is_flushed() {
+            if let Some(error) = shared.connection.error() {
+                return Err(error);
+            }
+            if shared.connection.state().phase == Phase::Over {
+                let what = "the peer closed the connection before all had arrived that was written";
+                return Err(io::Error::new(io::ErrorKind::BrokenPipe, what));
+            }
+            shared = self.slot.wait(shared, WaitFor::Change, began_at)?;
+        }
+        Ok(())
+    }
+
+    /// Closes the connection, for all clones: whoever reads or writes gets an error. What was
+    /// written before still arrives, if the program runs long enough.
+    pub fn close(&self) {
+        self.slot.make_unusable(Unusable::Closed);
+        let mut shared = self.slot.lock();
+        shared.connection.close(now());
+        self.wake(&mut shared);
+    }
+
+    /// Waits until the connection has shaken hands.
+    pub(super) fn wait_until_open(&self) -> io::Result<()> {
+        let began_at = now();
+        let mut shared = self.slot.lock();
+        while shared.connection.state().phase == Phase::Connecting {
+            shared = self.slot.wait(shared, WaitFor::Change, began_at)?;
+        }
+        shared.connection.error().map_or(Ok(()), Err)
+    }
+
+    /// Wakes the driver if it would sleep too long.
+    fn wake(&self, shared: &mut MutexGuard<'_, Shared>) {
+        let next = shared.connection.poll_timeout();
+        if shared.sleeps_until.is_some_and(|until| next.is_none_or(|next| next < until)) {
+            shared.sleeps_until = None;
+            self.wake.wake_for(self.slot.key);
+        }
+    }
+}
+
+impl Clone for Stream {
+    fn clone(&self) -> Self {
+        Self::new(self.slot.clone(), self.wake.clone())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let mut shared = self.slot.lock();
+        shared.users -= 1;
+        if shared.users == 0 {
+            shared.connection.close(now());
+            self.wake(&mut shared);
+        }
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if to.is_empty() {
+            return Ok(0);
+        }
+        let began_at = now();
+        let len = to.len().min(MAX_MOVE);
+        let mut shared = self.slot.lock();
+        shared.check()?;
+        loop {
+            match shared.connection.read(&mut to[..len], now())? {
+                Outcome::Bytes(count) => {
+                    shared.bytes_read += count as u64;
+                    self.wake(&mut shared);
+                    return Ok(count);
+                }
+                Outcome::End => return Ok(0),
+                Outcome::Nothing => {
+                    shared = self.slot.wait(shared, WaitFor::Bytes, began_at)?;
+                }
+            }
+        }
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let began_at = now();
+        let bytes = &bytes[..bytes.len().min(MAX_MOVE)];
+        let mut shared = self.slot.lock();
+        shared.check()?;
+        loop {
+            let count = shared.connection.write(bytes, now())?;
+            if count > 0 || bytes.is_empty() {
+                shared.bytes_written += count as u64;
+                self.wake(&mut shared);
+                return Ok(count);
+            }
+            shared = self.slot.wait(shared, WaitFor::Change, began_at)?;
+        }
+    }
+
+    /// Bytes are sent as soon as the path takes them: there is nothing to flush.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(to)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&*self).flush()
+    }
+}

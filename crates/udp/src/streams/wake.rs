@@ -1,0 +1,63 @@
+//! How programs' threads wake the thread of a socket.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::slot::Key;
+use crate::socket::Socket;
+
+/// Wakes a driver.
+#[derive(Debug)]
+pub(super) struct Wake {
+    event: OwnedFd,
+    /// The connections that have something to do.
+    woken: Mutex<Vec<Key>>,
+}
+
+impl Wake {
+    pub(super) fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { event, woken: Mutex::default() })
+    }
+
+    /// Wakes the driver for a connection.
+    pub(super) fn wake_for(&self, key: Key) {
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner).push(key);
+        self.wake();
+    }
+
+    /// Ends the driver's sleep.
+    pub(super) fn wake(&self) {
+        // It fails only if the driver is to be woken already.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+
+    /// The connections for which it was woken since the last call.
+    pub(super) fn take(&self) -> Vec<Key> {
+        std::mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Sleeps until a datagram has arrived, somebody wakes it, or time has passed.
+    pub(super) fn sleep(&self, socket: &Socket, time: Duration) -> io::Result<()> {
+        let timeout = Timespec::try_from(time).ok();
+        let fds = &mut [PollFd::new(socket, PollFlags::IN), PollFd::new(self, PollFlags::IN)];
+        match poll(fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if !fds[1].revents().is_empty() {
+            let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
