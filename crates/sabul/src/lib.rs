@@ -7,6 +7,8 @@ mod net;
 mod protocol;
 
 pub use net::{Endpoint, connect, listen};
+#[cfg(any(test, fuzzing))]
+pub use protocol::fuzzing;
 pub use protocol::{
     Acked, Config, CongestionControl, ConnectError, Connected, Connecting, Connection,
     ConnectionError, Limits, Listener, Listening, Lost, Metrics, NativeControl, Read, Request,

@@ -4,6 +4,8 @@ mod agreed;
 mod arrivals;
 mod congestion;
 mod connection;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod handshake;
 mod loss_report;
 mod number;

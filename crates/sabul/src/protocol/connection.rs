@@ -26,6 +26,10 @@ const SHUTDOWNS: u32 = 3;
 /// A writer that waits is not woken for less room, in bytes.
 const MUCH_ROOM: usize = 1 << 16;
 
+/// How long a peer that has not heard the shutdown is answered, besides three late round trips: so
+/// long are its own pauses.
+const SHUTDOWN_LINGER: Duration = Duration::from_secs(1);
+
 /// Why a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionError {
@@ -370,7 +374,8 @@ impl Connection {
         if self.phase == Phase::Flushing && self.send.is_empty() {
             self.due.full_ack = true;
             self.due.shutdowns = SHUTDOWNS;
-            self.phase = Phase::ShutDown { until: now + 3 * self.round_trip.late() };
+            let until = now + 3 * self.round_trip.late() + SHUTDOWN_LINGER;
+            self.phase = Phase::ShutDown { until };
         }
     }
 }

@@ -33,7 +33,9 @@ pub(crate) enum Arrival {
     New(Range<u64>),
     /// It is here already.
     Repeated,
-    /// There is no room for it, or it is longer than agreed.
+    /// There is no room for it now.
+    NoRoom,
+    /// It is longer than agreed, or far from any packet that the peer may send.
     Refused,
 }
 
@@ -78,7 +80,8 @@ impl ReceiveBuffer {
         }
         let Some(distance) = number.checked_sub(self.next) else { return Arrival::Repeated };
         if distance >= self.room() {
-            return Arrival::Refused;
+            let is_near = distance < self.capacity.max(MIN_WINDOW);
+            return if is_near { Arrival::NoRoom } else { Arrival::Refused };
         }
         if distance == 0 && self.waiting.is_empty() {
             self.readable.extend(payload);
@@ -155,7 +158,7 @@ mod tests {
         for number in 0..3 {
             assert_eq!(buffer.insert(number, b"abcd"), Arrival::New(number..number));
         }
-        assert_eq!((buffer.insert(3, b"abcd"), buffer.window()), (Arrival::Refused, MIN_WINDOW));
+        assert_eq!((buffer.insert(3, b"abcd"), buffer.window()), (Arrival::NoRoom, MIN_WINDOW));
         assert_eq!(buffer.read(&mut [0; 4]), 4);
         assert_eq!(buffer.insert(3, b"abcd"), Arrival::New(3..3));
     }

@@ -1,6 +1,7 @@
 //! Two ends over a simulated network.
 
 mod hostile;
+mod operations;
 mod pair;
 
 use std::time::Duration;

@@ -76,6 +76,13 @@ impl Connection {
                 self.timers.acknowledge(now, ACK_INTERVAL);
                 true
             }
+            Arrival::NoRoom => {
+                // The peer asks whether there is room, and takes silence for an end.
+                self.statistics.useless += 1;
+                self.announced_window = 0;
+                self.timers.acknowledge(now, ACK_INTERVAL);
+                true
+            }
             Arrival::Refused => {
                 self.statistics.useless += 1;
                 false

@@ -7,7 +7,7 @@ use sim::Rng;
 use super::pair::{Pair, Path};
 
 /// Changes some bytes, the length or nothing.
-fn mutate(rng: &mut Rng, datagram: &[u8]) -> Vec<u8> {
+pub(super) fn mutate(rng: &mut Rng, datagram: &[u8]) -> Vec<u8> {
     let mut mutated = datagram.to_vec();
     for _ in 0..rng.index(4) {
         let index = rng.index(mutated.len());
@@ -19,20 +19,23 @@ fn mutate(rng: &mut Rng, datagram: &[u8]) -> Vec<u8> {
     mutated
 }
 
+/// A datagram of somebody who has seen another, and does not know whom it is for.
+pub(super) fn forge(rng: &mut Rng, seen: &[u8]) -> Vec<u8> {
+    let mut forged = mutate(rng, seen);
+    if let Some(destination) = forged.get_mut(12..16) {
+        let real = <[u8; 4]>::try_from(&seen[12..16]).unwrap();
+        let mask = u32::from_be_bytes(rng.bytes()).max(1);
+        destination.copy_from_slice(&(u32::from_be_bytes(real) ^ mask).to_be_bytes());
+    }
+    forged
+}
+
 #[test]
 fn who_does_not_know_the_sockets_changes_nothing() {
     for seed in 0..30 {
         let mut pair = Pair::connect(seed, Path::drawn(seed));
         let mut rng = Rng::new(seed);
-        pair.attack(Box::new(move |seen| {
-            let mut forged = mutate(&mut rng, seen);
-            if let Some(destination) = forged.get_mut(12..16) {
-                let real = <[u8; 4]>::try_from(&seen[12..16]).unwrap();
-                let mask = u32::from_be_bytes(rng.bytes()).max(1);
-                destination.copy_from_slice(&(u32::from_be_bytes(real) ^ mask).to_be_bytes());
-            }
-            vec![forged]
-        }));
+        pair.attack(Box::new(move |seen| vec![forge(&mut rng, seen)]));
         pair.transfer(seed, 100_000);
     }
 }

@@ -43,7 +43,7 @@ impl Path {
         }
     }
 
-    fn conditions(&self) -> Conditions {
+    pub(super) fn conditions(&self) -> Conditions {
         Conditions {
             loss_permille: self.loss_permille,
             duplication_permille: self.duplication_permille,
@@ -62,11 +62,11 @@ const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
 /// The two ends of a connection.
 pub(super) struct Pair {
-    network: Network<()>,
+    pub(super) network: Network<()>,
     /// To the server and to the client.
-    links: [LinkId; 2],
+    pub(super) links: [LinkId; 2],
     /// The client's and the server's.
-    ends: [Connection; 2],
+    pub(super) ends: [Connection; 2],
     /// Makes datagrams that arrive besides each one.
     attacker: Option<Attacker>,
 }
@@ -75,20 +75,21 @@ pub(super) struct Pair {
 pub(super) type Attacker = Box<dyn FnMut(&[u8]) -> Vec<Vec<u8>>>;
 
 impl Pair {
-    /// Makes the handshake.
+    /// Makes the handshake, with large buffers.
     pub(super) fn connect(seed: u64, path: Path) -> Self {
+        let config = Config { send_buffer: 1 << 27, receive_buffer: 1 << 27, ..Config::default() };
+        Self::connect_with(seed, path, config)
+    }
+
+    /// Makes the handshake, in a minute at most.
+    pub(super) fn connect_with(seed: u64, path: Path, config: Config) -> Self {
+        let config = Config { connect_timeout: Duration::from_secs(60), ..config };
         let mut network = Network::new(seed);
         let links = [(); 2].map(|()| {
             let link = network.link(path.min_delay, path.max_delay);
             *network.conditions_mut(link) = path.conditions();
             link
         });
-        let config = Config {
-            send_buffer: 1 << 27,
-            receive_buffer: 1 << 27,
-            connect_timeout: Duration::from_secs(60),
-            ..Config::default()
-        };
         let first = [u32::MAX, 5][(seed % 2) as usize];
         let mut connecting = Connecting::new(config, SERVER, [7, first], network.now());
         let listener = Listener::new(config, [3; 32]);

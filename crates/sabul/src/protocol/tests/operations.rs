@@ -1,0 +1,317 @@
+//! Both ends do random things on a path that changes: the stream is always exact or an error, and
+//! a connection that nobody keeps ends.
+
+use std::time::Duration;
+
+use sim::{Event, Rng};
+
+use super::super::{Config, Connection, ConnectionError, Read};
+use super::hostile::{forge, mutate};
+use super::pair::{Pair, Path};
+
+/// All pauses and changes of the path happen before this time.
+const ACTIVE: Duration = Duration::from_secs(60);
+
+/// After that a connection ends within this time. A stream of [`MAX_LEN`] bytes at 1 Mbit/s takes
+/// three seconds without loss; with 30 % of it, resent packets are lost again and again.
+const BOUND: Duration = Duration::from_secs(240);
+
+/// The longest stream of one direction.
+const MAX_LEN: u64 = 400_000;
+
+/// What reaches the ends besides each other's datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attack {
+    None,
+    /// Datagrams of somebody who does not know the numbers of the sockets.
+    Outsider,
+    /// Changed datagrams of the connection itself: then nothing is promised about the stream.
+    OnPath,
+}
+
+/// What a program at one end does, and what became of it.
+#[derive(Debug)]
+struct Program {
+    rng: Rng,
+    /// The bytes that it writes in all, and has written.
+    len: u64,
+    written: u64,
+    read: u64,
+    /// It does nothing until then.
+    paused_until: Duration,
+    /// It closes when it has written this much, whatever it has read; `None`: when it has read and
+    /// written everything.
+    closes_after: Option<u64>,
+    is_closed: bool,
+    ended: Option<Result<(), ConnectionError>>,
+}
+
+impl Program {
+    fn new(seed: u64, end: usize) -> Self {
+        let mut rng = Rng::new(seed ^ 0x00c0_ffee ^ (end as u64) << 40);
+        let len = [0, 1, rng.below(5000), rng.below(MAX_LEN)][rng.index(4)];
+        let closes_after = (rng.below(8) == 0).then(|| rng.below(len + 1));
+        Self {
+            rng,
+            len,
+            written: 0,
+            read: 0,
+            paused_until: Duration::ZERO,
+            closes_after,
+            is_closed: false,
+            ended: None,
+        }
+    }
+
+    /// Its next pause: mostly none, at times longer than the peer's patience.
+    fn pause(&mut self, now: Duration) {
+        let longest = match self.rng.below(400) {
+            0 => Duration::from_secs(30),
+            1..10 => Duration::from_millis(500),
+            10..40 => Duration::from_millis(20),
+            _ => return,
+        };
+        if now < ACTIVE {
+            self.paused_until = now + self.rng.between(Duration::ZERO, longest);
+        }
+    }
+}
+
+/// The byte at a position of the stream from an end.
+fn byte(end: usize, position: u64) -> u8 {
+    let mixed = (position + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ end as u64);
+    (mixed >> 56).to_le_bytes()[0]
+}
+
+struct Run {
+    seed: u64,
+    rng: Rng,
+    path: Path,
+    attack: Attack,
+    pair: Pair,
+    programs: [Program; 2],
+    /// Whether the path was ever cut, or so lossy that a peer's last words can get lost each time.
+    was_bad: bool,
+    changes_at: Duration,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x5ab1);
+        let path = Path::drawn(seed);
+        let sizes = [3000, 20_000, 200_000, 1 << 20];
+        let config = Config {
+            mss: [576, 1000, 1500][rng.index(3)],
+            send_buffer: sizes[rng.index(4)],
+            receive_buffer: sizes[rng.index(4)],
+            ..Config::default()
+        };
+        let attack = [Attack::None, Attack::None, Attack::Outsider, Attack::OnPath][rng.index(4)];
+        let pair = Pair::connect_with(seed, path, config);
+        let changes_at = pair.now() + rng.between(Duration::ZERO, Duration::from_secs(5));
+        let programs = [0, 1].map(|end| Program::new(seed, end));
+        Self {
+            seed,
+            rng,
+            path,
+            attack,
+            pair,
+            programs,
+            was_bad: path.loss_permille >= 300,
+            changes_at,
+        }
+    }
+
+    fn run(&mut self) {
+        while self.pair.ends.iter().any(|end| !end.is_over()) {
+            let now = self.pair.now();
+            if self.attack == Attack::OnPath && now > ACTIVE {
+                // Who changes acknowledgements can make it wait for ever.
+                return;
+            }
+            assert!(
+                now < ACTIVE + BOUND,
+                "seed {}: {:?} {:?}",
+                self.seed,
+                self.programs,
+                self.pair.ends
+            );
+            self.change_path(now);
+            for end in 0..2 {
+                self.act(end, now);
+                self.send(end);
+            }
+            self.step();
+        }
+        let now = self.pair.now();
+        for end in 0..2 {
+            self.programs[end].paused_until = Duration::ZERO;
+            self.read(end, now, u64::MAX);
+        }
+        self.check_end();
+    }
+
+    /// The path is cut, becomes better or worse, or moves packets behind others.
+    fn change_path(&mut self, now: Duration) {
+        if now < self.changes_at {
+            return;
+        }
+        let cut = now < ACTIVE && self.rng.below(6) == 0;
+        let permille = if cut { 1000 } else { [0, 1, 10, 100, 300][self.rng.index(5)] };
+        let long = self.rng.below(3) == 0;
+        let lasts = if long { Duration::from_secs(25) } else { Duration::from_secs(4) };
+        for link in self.pair.links {
+            let mut changed = self.path.conditions();
+            // Nothing is promised soon while much is lost: so at last the path is good.
+            changed.loss_permille = if now < ACTIVE { permille } else { 10 };
+            *self.pair.network.conditions_mut(link) = changed;
+        }
+        self.was_bad |= permille >= 300;
+        let lasts = self.rng.between(Duration::ZERO, lasts);
+        self.changes_at = if now < ACTIVE { now + lasts } else { Duration::MAX };
+    }
+
+    fn act(&mut self, end: usize, now: Duration) {
+        if now < self.programs[end].paused_until {
+            return;
+        }
+        let longest = [1, 100, 3000, 100_000][self.programs[end].rng.index(4)];
+        self.write(end, longest);
+        self.read(end, now, longest);
+        let other = self.programs[1 - end].len;
+        let program = &mut self.programs[end];
+        let connection = &mut self.pair.ends[end];
+        let is_done = match program.closes_after {
+            Some(after) => program.written >= after,
+            None => {
+                program.written == program.len && program.read == other && connection.is_flushed()
+            }
+        };
+        let is_left = program.ended.is_some();
+        if (is_done || is_left) && !program.is_closed {
+            program.is_closed = true;
+            connection.close(now);
+        }
+        program.pause(now);
+    }
+
+    fn write(&mut self, end: usize, longest: u64) {
+        let program = &mut self.programs[end];
+        let limit = program.closes_after.unwrap_or(program.len);
+        let count = program.rng.below(longest + 1).min(limit - program.written);
+        if program.is_closed || count == 0 {
+            return;
+        }
+        let bytes: Vec<u8> =
+            (program.written..program.written + count).map(|at| byte(end, at)).collect();
+        match self.pair.ends[end].write(&bytes) {
+            Ok(taken) => program.written += taken as u64,
+            Err(_) => assert!(self.pair.ends[end].is_over(), "seed {}", self.seed),
+        }
+    }
+
+    fn read(&mut self, end: usize, now: Duration, longest: u64) {
+        let mut buffer = vec![0; usize::try_from(longest.min(1 << 16)).unwrap()];
+        loop {
+            let program = &mut self.programs[end];
+            match self.pair.ends[end].read(&mut buffer, now) {
+                Ok(Read::Bytes(count)) => {
+                    if self.attack != Attack::OnPath {
+                        for (index, &is) in buffer[..count].iter().enumerate() {
+                            let at = program.read + index as u64;
+                            assert_eq!(is, byte(1 - end, at), "seed {}: at {at}", self.seed);
+                        }
+                    }
+                    program.read += count as u64;
+                }
+                Ok(Read::Nothing) => return,
+                Ok(Read::End) => {
+                    program.ended = Some(Ok(()));
+                    return;
+                }
+                Err(error) => {
+                    program.ended = Some(Err(error));
+                    return;
+                }
+            }
+            if longest != u64::MAX {
+                return;
+            }
+        }
+    }
+
+    fn send(&mut self, end: usize) {
+        let link = self.pair.links[end];
+        loop {
+            let (mut datagram, now) = (Vec::new(), self.pair.now());
+            if !self.pair.ends[end].poll_transmit(now, &mut datagram) {
+                return;
+            }
+            self.pair.network.send_datagram(link, datagram);
+        }
+    }
+
+    fn step(&mut self) {
+        let now = self.pair.now();
+        let deadlines = self.pair.ends.iter().filter_map(Connection::poll_timeout);
+        // A program acts again a millisecond later at the latest while it has something to do.
+        let resumes = self
+            .programs
+            .iter()
+            .map(|program| program.paused_until.max(now + Duration::from_millis(1)));
+        let deadline = deadlines.chain(resumes).chain([self.changes_at]).min().unwrap_or(now);
+        match self.pair.network.next_event_until(deadline.max(now)) {
+            Some(Event::Arrived { link, bytes }) => {
+                let end = usize::from(link == self.pair.links[0]);
+                let now = self.pair.now();
+                if self.rng.below(20) == 0 {
+                    // Others overtake it.
+                    let later = self.rng.between(Duration::ZERO, Duration::from_millis(10));
+                    self.pair.network.inject(link, bytes, later);
+                    return;
+                }
+                let extra = match self.attack {
+                    Attack::None => None,
+                    Attack::Outsider => Some(forge(&mut self.rng, &bytes)),
+                    Attack::OnPath => {
+                        (self.rng.below(10) == 0).then(|| mutate(&mut self.rng, &bytes))
+                    }
+                };
+                if let Some(extra) = extra {
+                    self.pair.ends[end].handle_datagram(now, &extra);
+                }
+                self.pair.ends[end].handle_datagram(now, &bytes);
+            }
+            Some(_) => {}
+            None => {
+                let now = self.pair.now();
+                for end in &mut self.pair.ends {
+                    end.handle_timeout(now);
+                }
+            }
+        }
+    }
+
+    /// What a program has been told is true.
+    fn check_end(&self) {
+        if self.attack == Attack::OnPath {
+            return;
+        }
+        for end in 0..2 {
+            let (own, other) = (&self.programs[end], &self.programs[1 - end]);
+            if own.ended == Some(Ok(())) {
+                assert_eq!(own.read, other.written, "seed {}: an end before the end", self.seed);
+            }
+            if self.pair.ends[end].is_flushed() {
+                assert_eq!(other.read, own.written, "seed {}: not all has arrived", self.seed);
+            }
+            let is_failed = matches!(own.ended, Some(Err(ConnectionError::Silent(_))));
+            assert!(!is_failed || self.was_bad, "seed {}: {:?}", self.seed, self.programs);
+        }
+    }
+}
+
+#[test]
+fn whatever_both_ends_do_the_stream_is_exact_or_an_error() {
+    sim::run_seeds(1000, |seed| Run::new(seed).run());
+}
