@@ -32,10 +32,11 @@ fn start(arguments: &[String]) -> Child {
 /// The bytes of the stream, as the peer computes them.
 fn stream_bytes() -> impl Iterator<Item = u8> {
     let mut x = 1_u64;
-    std::iter::repeat_with(move || {
+    let next = || {
         x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (x >> 56) as u8
-    })
+    };
+    std::iter::repeat_with(next).take(1_000_003).collect::<Vec<u8>>().into_iter().cycle()
 }
 
 #[test]
