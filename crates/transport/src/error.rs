@@ -1,0 +1,177 @@
+//! What can go wrong, and in which step.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use crate::protocol::handshake::HandshakeError;
+
+/// Why there is no connection, or why it has ended. Each is one line that names the step, and says
+/// what to do where that is known.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address cannot be understood.
+    #[error("{address}: {reason}")]
+    Address {
+        /// As it was given.
+        address: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The name has no address.
+    #[error("{address}: the name has no address that is known here: {source}")]
+    Resolve {
+        /// As it was given.
+        address: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// There is no such transport.
+    #[error("there is no transport {name}; choose auto or one of {known}")]
+    UnknownTransport {
+        /// As it was given.
+        name: String,
+        /// All names.
+        known: String,
+    },
+    /// An end that connects must know whom it connects to.
+    #[error("{peer}: the key of the other end is missing; it prints it when it starts")]
+    NoKey {
+        /// The other end.
+        peer: String,
+    },
+    /// The system refuses, or the connection has broken.
+    #[error("{peer}: {step}: {source}")]
+    Io {
+        /// What was being done.
+        step: Step,
+        /// The other end, or the address where this one listens.
+        peer: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A step took too long.
+    #[error("{peer}: {step}: nothing for {} s", .after.as_secs_f64())]
+    TimedOut {
+        /// What was waited for.
+        step: Step,
+        /// The other end.
+        peer: String,
+        /// For how long.
+        after: Duration,
+    },
+    /// The handshake has failed, or what arrives was changed.
+    #[error("{peer}: {source}")]
+    Security {
+        /// The other end.
+        peer: String,
+        /// Why.
+        source: HandshakeError,
+    },
+    /// A record was not sent by the peer.
+    #[error("{peer}: what arrives was changed on the way, or is not of this connection")]
+    Changed {
+        /// The other end.
+        peer: String,
+    },
+    /// The stream has ended before its end.
+    #[error("{peer}: the connection was cut before its end")]
+    Truncated {
+        /// The other end.
+        peer: String,
+    },
+    /// The listener is closed.
+    #[error("the listener is closed")]
+    Closed,
+    /// The system gives no random bytes.
+    #[error("the system gives no random bytes: {0}")]
+    Random(getrandom::Error),
+}
+
+impl Error {
+    /// Whether it is a failed security check, and not a failure of the network.
+    pub fn is_security(&self) -> bool {
+        match self {
+            Self::Changed { .. } => true,
+            Self::Security { source, .. } => source.is_security(),
+            _ => false,
+        }
+    }
+
+    /// The error of [`connect`](crate::connect) or of a connection that an [`io::Error`] has
+    /// inside.
+    pub fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref().and_then(|inner| inner.downcast_ref())
+    }
+
+    /// What a step on the connection to `peer` has failed with.
+    pub(crate) fn at(step: Step, peer: &str, source: io::Error, limit: Option<Duration>) -> Self {
+        let peer = peer.to_owned();
+        match (source.kind(), limit) {
+            (io::ErrorKind::TimedOut, Some(after)) if source.get_ref().is_none() => {
+                Self::TimedOut { step, peer, after }
+            }
+            _ => Self::Io { step, peer, source },
+        }
+    }
+
+    fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Io { source, .. } | Self::Resolve { source, .. } => source.kind(),
+            Self::TimedOut { .. } => io::ErrorKind::TimedOut,
+            Self::Truncated { .. } => io::ErrorKind::UnexpectedEof,
+            Self::Changed { .. } | Self::Security { .. } => io::ErrorKind::InvalidData,
+            Self::Closed => io::ErrorKind::NotConnected,
+            Self::Random(_) => io::ErrorKind::Other,
+            Self::Address { .. } | Self::UnknownTransport { .. } | Self::NoKey { .. } => {
+                io::ErrorKind::InvalidInput
+            }
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+/// What a connection was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Opening the socket at which it listens.
+    Listen,
+    /// The transport's own set-up.
+    Connect(&'static str),
+    /// The first message of the handshake is being sent.
+    Hello,
+    /// The end that has connected waits for the answer.
+    Answer,
+    /// The end that was connected to waits for the first message.
+    Request,
+    /// The end that was connected to has answered, and waits for the proof that the first message
+    /// was not a replay.
+    Confirm,
+    /// Reading.
+    Read,
+    /// Writing: the peer does not take more.
+    Write,
+    /// Waiting until all that was written has arrived.
+    Finish,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Listen => "cannot listen",
+            Self::Connect(transport) => return write!(out, "connecting by {transport}"),
+            Self::Hello => "sending the handshake's first message",
+            Self::Answer => "waiting for the handshake's answer",
+            Self::Request => "waiting for the handshake's first message",
+            Self::Confirm => "waiting for the handshake's confirmation",
+            Self::Read => "waiting for data",
+            Self::Write => "waiting until the other end takes more data",
+            Self::Finish => "waiting until all data has arrived",
+        })
+    }
+}

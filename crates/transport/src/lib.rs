@@ -1,0 +1,54 @@
+//! One reliable, encrypted connection over any transport.
+//!
+//! [`connect`] and [`Listener`] give a [`Connection`], which is [`Read`](std::io::Read) and
+//! [`Write`](std::io::Write), whatever carries it; [`names`] has the transports. Both ends prove
+//! their keys, and all that they send is encrypted, unless the options say that it is not. What the
+//! ends send each other is specified in `docs/protocols/transport.md`. The transports and the
+//! choice among them are those of paper 004, 4 and 5.
+//!
+//! ```
+//! use std::io::{Read, Write};
+//!
+//! use sunder_transport::{Listener, Options, Security, connect, random_identity};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let security = Security::open(random_identity()?);
+//! let key = security.public_key().unwrap();
+//! let listener = Listener::bind("127.0.0.1:0", &Options::new(security))?;
+//! let address = listener.local_addr().to_string();
+//!
+//! let other = std::thread::spawn(move || {
+//!     let security = Security::pinned(random_identity()?, vec![key]);
+//!     let mut connection = connect(&address, &Options::new(security))?;
+//!     connection.write_all(b"hello")?;
+//!     let mut answer = [0; 2];
+//!     connection.read_exact(&mut answer)?;
+//!     Ok::<_, std::io::Error>(answer)
+//! });
+//!
+//! let mut connection = listener.accept()?;
+//! let mut received = [0; 5];
+//! connection.read_exact(&mut received)?;
+//! connection.write_all(b"ok")?;
+//! connection.finish()?;
+//! assert_eq!((&received, &other.join().unwrap()?), (b"hello", b"ok"));
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod model;
+mod net;
+mod options;
+mod protocol;
+mod stream;
+mod transports;
+
+pub use error::{Error, Step};
+pub use model::Exchange;
+pub use net::connection::Closer;
+pub use net::{Connection, Listener, Reader, Statistics, Writer, connect};
+pub use options::{Choice, Options, PathEstimate, Peers, Security, random_identity};
+pub use protocol::handshake::{HandshakeError, Refusal};
+pub use stream::{ByteStream, PathStatistics};
+pub use transports::names;

@@ -1,0 +1,13 @@
+//! The connection, as programs use it: moves bytes between a transport's stream and the protocol.
+
+mod connect;
+pub(crate) mod connection;
+mod handshaking;
+mod listener;
+mod pending;
+#[cfg(test)]
+mod tests;
+
+pub use connect::connect;
+pub use connection::{Connection, Reader, Statistics, Writer};
+pub use listener::Listener;

@@ -1,0 +1,59 @@
+//! Connecting.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use super::connection::Connection;
+use super::handshaking;
+use crate::error::{Error, Step};
+use crate::options::{Choice, Options};
+use crate::stream::ByteStream;
+use crate::transports;
+
+/// Connects to `HOST:PORT`, where a [`Listener`](super::Listener) is.
+///
+/// # Errors
+/// When there is no connection within the time limits of the options, or the other end is not the
+/// expected one.
+pub fn connect(address: &str, options: &Options) -> Result<Connection, Error> {
+    let stream = open(address, options)?;
+    let connection = handshaking::initiate(stream, address.to_owned(), options)?;
+    let limited = connection.set_timeout(options.timeout);
+    limited.map_err(|error| Error::at(Step::Answer, address, error, None))?;
+    Ok(connection)
+}
+
+/// The transport's connection, to the first of the name's addresses that answers.
+fn open(address: &str, options: &Options) -> Result<Arc<dyn ByteStream>, Error> {
+    let transport = match options.transport {
+        Choice::Auto => transports::DEFAULT,
+        Choice::Named(name) => transports::named(name)?,
+    };
+    let mut last = None;
+    for to in resolve(address)? {
+        match transport.connect(to, options) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some(error),
+        }
+    }
+    let step = Step::Connect(transport.name());
+    let error = last.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into());
+    Err(Error::at(step, address, error, Some(options.connect_timeout)))
+}
+
+/// The addresses of `HOST:PORT`.
+pub(super) fn resolve(address: &str) -> Result<Vec<SocketAddr>, Error> {
+    let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty()
+            && port.parse::<u16>().is_ok()
+            && (host.ends_with(']') || !host.contains(':'))
+    });
+    if !has_port {
+        let reason = "no address: give HOST:PORT, with an IPv6 address in brackets";
+        return Err(Error::Address { address: address.to_owned(), reason });
+    }
+    let resolved = address.to_socket_addrs();
+    let resolved =
+        resolved.map_err(|source| Error::Resolve { address: address.to_owned(), source })?;
+    Ok(resolved.collect())
+}

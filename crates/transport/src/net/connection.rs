@@ -1,0 +1,416 @@
+//! A connection, and its halves.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use keys::PublicKey;
+use zeroize::Zeroize as _;
+
+use crate::error::{Error, Step};
+use crate::protocol::handshake::{ACCEPTED, HandshakeError, REFUSED, Refusal, Session};
+use crate::protocol::records::{MAX_CHUNK_LEN, Opened, Opener, Sealer};
+use crate::stream::{ByteStream, PathStatistics};
+
+/// A reliable connection over any transport: bytes arrive whole and in order, or there is an error.
+///
+/// What is written waits in a buffer of 64 KiB until it is full, [`flush`](Write::flush) is called,
+/// or the connection is read from: a connection flushes itself before a read. Dropped, it is
+/// [finished](Self::finish).
+#[derive(Debug)]
+pub struct Connection {
+    reader: Reader,
+    writer: Writer,
+}
+
+/// The half of a connection that reads. A [`Writer`] that another thread has does not flush itself
+/// before this one reads.
+pub struct Reader {
+    shared: Arc<Shared>,
+    opening: Opening,
+}
+
+/// The half of a connection that writes.
+pub struct Writer {
+    shared: Arc<Shared>,
+    sealer: Option<Sealer>,
+    /// What was written and not sent.
+    buffer: Vec<u8>,
+    record: Vec<u8>,
+    state: WriterState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WriterState {
+    Open,
+    Finished,
+    /// A part of a record may have been sent.
+    Failed,
+}
+
+struct Shared {
+    stream: Arc<dyn ByteStream>,
+    /// The other end, in errors.
+    name: String,
+    peer: Option<PublicKey>,
+    sent: AtomicU64,
+    received: AtomicU64,
+    timeout_ms: AtomicU64,
+}
+
+/// How what arrives becomes what is read.
+enum Opening {
+    /// As it is.
+    Plain,
+    /// As it is, after the answer to the end that has connected.
+    Unanswered,
+    Noise(Box<Opener>),
+}
+
+/// What a connection has done so far, and what is known of its path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statistics {
+    /// The bytes that were written and sent, as the program has written them.
+    pub bytes_sent: u64,
+    /// The bytes that were read.
+    pub bytes_received: u64,
+    /// What the transport knows.
+    pub path: PathStatistics,
+}
+
+impl Connection {
+    /// A connection that a handshake protects.
+    pub(crate) fn secure(stream: Arc<dyn ByteStream>, name: String, session: Session) -> Self {
+        let Session { sealer, opener, peer } = session;
+        Self::new(stream, name, Some(peer), Some(sealer), Opening::Noise(Box::new(opener)))
+    }
+
+    /// A connection without encryption of its own. The answer to the end that has connected is
+    /// still to arrive, if this is that end.
+    pub(crate) fn plain(stream: Arc<dyn ByteStream>, name: String, is_answered: bool) -> Self {
+        let peer = stream.peer();
+        let opening = if is_answered { Opening::Plain } else { Opening::Unanswered };
+        Self::new(stream, name, peer, None, opening)
+    }
+
+    fn new(
+        stream: Arc<dyn ByteStream>,
+        name: String,
+        peer: Option<PublicKey>,
+        sealer: Option<Sealer>,
+        opening: Opening,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            stream,
+            name,
+            peer,
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            timeout_ms: AtomicU64::new(0),
+        });
+        let (buffer, record) = (Vec::with_capacity(MAX_CHUNK_LEN), Vec::new());
+        let state = WriterState::Open;
+        Self {
+            reader: Reader { shared: shared.clone(), opening },
+            writer: Writer { shared, sealer, buffer, record, state },
+        }
+    }
+
+    /// The two halves, for two threads.
+    pub fn split(self) -> (Reader, Writer) {
+        (self.reader, self.writer)
+    }
+
+    /// Says that no more is written, after what was. Returns when all that will arrive even if the
+    /// process ends. The connection can still be read from.
+    ///
+    /// # Errors
+    /// If the connection fails before.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.writer.finish()
+    }
+
+    /// Limits how long a read or write may wait from now on; `None` is as long as the peer is
+    /// there.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.shared().set_timeout(timeout)
+    }
+
+    /// What it has done so far.
+    pub fn statistics(&self) -> Statistics {
+        self.shared().statistics()
+    }
+
+    /// The name of its transport.
+    pub fn transport(&self) -> &'static str {
+        self.shared().stream.transport()
+    }
+
+    /// The peer's key, unless the connection is insecure.
+    pub fn peer(&self) -> Option<PublicKey> {
+        self.shared().peer
+    }
+
+    /// The peer's address, or that of the relay.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.shared().stream.peer_addr()
+    }
+
+    /// Ends the connection from another thread, at once: whoever reads or writes gets an error.
+    pub fn closer(&self) -> Closer {
+        Closer(self.shared().stream.clone())
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.reader.shared
+    }
+}
+
+/// Ends a connection from another thread.
+#[derive(Clone)]
+pub struct Closer(Arc<dyn ByteStream>);
+
+impl Closer {
+    /// Ends it at once. Whoever reads or writes gets an error.
+    pub fn close(&self) {
+        self.0.close();
+    }
+}
+
+impl std::fmt::Debug for Closer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Closer").finish_non_exhaustive()
+    }
+}
+
+impl Read for Connection {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.writer.flush_if_open()?;
+        self.reader.read(to)
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+impl Read for Reader {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if to.is_empty() {
+            return Ok(0);
+        }
+        self.shared.wait_for_answer(&mut self.opening)?;
+        let count = match &mut self.opening {
+            Opening::Plain | Opening::Unanswered => self.shared.read(to)?,
+            Opening::Noise(opener) => self.shared.open(opener, to)?,
+        };
+        self.shared.received.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+impl Reader {
+    /// See [`Connection::statistics`].
+    pub fn statistics(&self) -> Statistics {
+        self.shared.statistics()
+    }
+}
+
+impl Writer {
+    /// See [`Connection::finish`].
+    ///
+    /// # Errors
+    /// If the connection fails before.
+    pub fn finish(&mut self) -> io::Result<()> {
+        if self.state == WriterState::Finished {
+            return Ok(());
+        }
+        self.flush()?;
+        if let Some(sealer) = &mut self.sealer {
+            self.record.clear();
+            sealer.seal(&[], &mut self.record);
+            self.shared.write_all(&self.record, &mut self.state)?;
+        }
+        self.state = WriterState::Finished;
+        let finished = self.shared.stream.finish();
+        finished.map_err(|error| self.shared.error(Step::Finish, error).into())
+    }
+
+    /// See [`Connection::statistics`].
+    pub fn statistics(&self) -> Statistics {
+        self.shared.statistics()
+    }
+
+    fn flush_if_open(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() { Ok(()) } else { self.flush() }
+    }
+
+    /// Sends one chunk.
+    fn send(&mut self, chunk: &[u8]) -> io::Result<()> {
+        match &mut self.sealer {
+            Some(sealer) => {
+                self.record.clear();
+                sealer.seal(chunk, &mut self.record);
+                self.shared.write_all(&self.record, &mut self.state)?;
+            }
+            None => self.shared.write_all(chunk, &mut self.state)?,
+        }
+        self.shared.sent.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn check_open(&self) -> io::Result<()> {
+        match self.state {
+            WriterState::Open => Ok(()),
+            WriterState::Finished => Err(io::Error::from(io::ErrorKind::BrokenPipe)),
+            WriterState::Failed => Err(io::Error::from(io::ErrorKind::NotConnected)),
+        }
+    }
+}
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.check_open()?;
+        if self.buffer.is_empty() && bytes.len() >= MAX_CHUNK_LEN {
+            self.send(&bytes[..MAX_CHUNK_LEN])?;
+            return Ok(MAX_CHUNK_LEN);
+        }
+        let count = bytes.len().min(MAX_CHUNK_LEN - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..count]);
+        if self.buffer.len() == MAX_CHUNK_LEN {
+            self.flush()?;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.check_open()?;
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let sent = self.send(&buffer);
+        buffer.zeroize();
+        self.buffer = buffer;
+        sent
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Nobody is there to take an error; the peer sees that the stream has no end.
+        if self.state == WriterState::Open && !std::thread::panicking() {
+            let _ = self.finish();
+        }
+        self.buffer.zeroize();
+    }
+}
+
+impl Shared {
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let ms = timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(0));
+        self.timeout_ms.store(ms, Ordering::Relaxed);
+        self.stream.set_timeout(timeout)
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics {
+            bytes_sent: self.sent.load(Ordering::Relaxed),
+            bytes_received: self.received.load(Ordering::Relaxed),
+            path: self.stream.statistics(),
+        }
+    }
+
+    fn error(&self, step: Step, error: io::Error) -> Error {
+        let ms = self.timeout_ms.load(Ordering::Relaxed);
+        let limit = (ms > 0).then(|| Duration::from_millis(ms));
+        Error::at(step, &self.name, error, limit)
+    }
+
+    fn security(&self, source: HandshakeError) -> io::Error {
+        Error::Security { peer: self.name.clone(), source }.into()
+    }
+
+    fn read(&self, to: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.read(to) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read.map_err(|error| self.error(Step::Read, error).into()),
+            }
+        }
+    }
+
+    fn write_all(&self, mut bytes: &[u8], state: &mut WriterState) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.stream.write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    *state = WriterState::Failed;
+                    return Err(self.error(Step::Write, error).into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the one byte that answers an end that has connected without encryption.
+    fn wait_for_answer(&self, opening: &mut Opening) -> io::Result<()> {
+        if !matches!(opening, Opening::Unanswered) {
+            return Ok(());
+        }
+        let byte = || -> io::Result<u8> {
+            let mut byte = [0];
+            match self.read(&mut byte)? {
+                0 => Err(Error::Truncated { peer: self.name.clone() }.into()),
+                _ => Ok(byte[0]),
+            }
+        };
+        match byte()? {
+            ACCEPTED => *opening = Opening::Plain,
+            REFUSED => {
+                let refusal = Refusal::parse(byte()?).map(HandshakeError::Refused);
+                return Err(self.security(refusal.unwrap_or(HandshakeError::WrongReply)));
+            }
+            _ => return Err(self.security(HandshakeError::WrongReply)),
+        }
+        Ok(())
+    }
+
+    fn open(&self, opener: &mut Opener, to: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let opened = opener.poll();
+            match opened.map_err(|_| io::Error::from(Error::Changed { peer: self.name.clone() }))? {
+                Opened::Data => return Ok(opener.read(to)),
+                Opened::End => return Ok(0),
+                Opened::Incomplete => match self.read(opener.space())? {
+                    0 => return Err(Error::Truncated { peer: self.name.clone() }.into()),
+                    count => opener.filled(count),
+                },
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Reader").field("peer", &self.shared.name).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Writer").field("peer", &self.shared.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,186 @@
+//! The handshake on a transport's stream.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keys::PublicKey;
+use keys::noise::Ephemeral;
+use zeroize::Zeroizing;
+
+use super::connection::Connection;
+use crate::error::{Error, Step};
+use crate::options::{Options, Peers, Security};
+use crate::protocol::handshake::{
+    ACCEPTED, CONFIRM, HandshakeError, Initiator, Mode, PREFIX_LEN, REFUSED, REPLY_LEN,
+    REQUEST_LEN, Refusal, answer,
+};
+use crate::protocol::records::Opened;
+use crate::stream::ByteStream;
+
+/// The handshake of the end that has connected.
+pub(super) fn initiate(
+    stream: Arc<dyn ByteStream>,
+    name: String,
+    options: &Options,
+) -> Result<Connection, Error> {
+    if stream.peer().is_some() {
+        return Ok(Connection::plain(stream, name, true));
+    }
+    let limit = options.handshake_timeout;
+    let steps = Steps::new(&*stream, &name, limit);
+    let Security::Noise { identity, peers } = &options.security else {
+        steps.send(Step::Hello, &Mode::Plain.prefix())?;
+        return Ok(Connection::plain(stream, name, false));
+    };
+    let peer = the_only(peers).ok_or_else(|| Error::NoKey { peer: name.clone() })?;
+    let (initiator, hello) = Initiator::new(identity, peer, ephemeral()?);
+    steps.send(Step::Hello, &hello)?;
+    match steps.receive::<1>(Step::Answer)?[0] {
+        ACCEPTED => {}
+        REFUSED => {
+            let refusal = Refusal::parse(steps.receive::<1>(Step::Answer)?[0]);
+            return Err(steps.security(refusal.map_or_else(|e| e, HandshakeError::Refused)));
+        }
+        _ => return Err(steps.security(HandshakeError::WrongReply)),
+    }
+    let reply = steps.receive::<REPLY_LEN>(Step::Answer)?;
+    let finished = initiator.finish(&reply);
+    let (session, confirm) = finished.map_err(|error| steps.security(error))?;
+    steps.send(Step::Hello, &confirm)?;
+    Ok(Connection::secure(stream, name, session))
+}
+
+/// The handshake of the end that was connected to. If it is refused, the other end is told why.
+pub(super) fn respond(
+    stream: Arc<dyn ByteStream>,
+    name: String,
+    options: &Options,
+) -> Result<Connection, Error> {
+    if stream.peer().is_some() {
+        return Ok(Connection::plain(stream, name, true));
+    }
+    let steps = Steps::new(&*stream, &name, options.handshake_timeout);
+    let prefix = steps.receive::<PREFIX_LEN>(Step::Request)?;
+    let mode = Mode::parse(&prefix).map_err(|error| steps.refuse(error))?;
+    match (mode, &options.security) {
+        (Mode::Plain, Security::Insecure) => {
+            steps.send(Step::Confirm, &[ACCEPTED])?;
+            Ok(Connection::plain(stream, name, true))
+        }
+        (Mode::Plain, Security::Noise { .. }) => Err(steps.refuse(HandshakeError::PlainRefused)),
+        (Mode::Noise, Security::Insecure) => Err(steps.refuse(HandshakeError::NoiseRefused)),
+        (Mode::Noise, Security::Noise { identity, peers }) => {
+            let request = steps.receive::<REQUEST_LEN>(Step::Request)?;
+            let answered = answer(identity, &request, |key| peers.admit(key), ephemeral()?);
+            let (mut session, reply) = answered.map_err(|error| steps.refuse(error))?;
+            steps.send(Step::Confirm, &reply)?;
+            loop {
+                let opened = session.opener.poll();
+                match opened.map_err(|_| steps.security(HandshakeError::NotProven))? {
+                    Opened::Incomplete => {
+                        let count = steps.read(Step::Confirm, session.opener.space())?;
+                        session.opener.filled(count);
+                    }
+                    Opened::Data => break,
+                    Opened::End => return Err(steps.security(HandshakeError::NotProven)),
+                }
+            }
+            let mut confirm = [1; CONFIRM.len() + 1];
+            let len = session.opener.read(&mut confirm);
+            if confirm[..len] != CONFIRM {
+                return Err(steps.security(HandshakeError::NotProven));
+            }
+            Ok(Connection::secure(stream, name, session))
+        }
+    }
+}
+
+/// The key of the other end, if it is known.
+fn the_only(peers: &Peers) -> Option<&PublicKey> {
+    match peers {
+        Peers::Pinned(keys) => match &keys[..] {
+            [key] => Some(key),
+            _ => None,
+        },
+        Peers::Any => None,
+    }
+}
+
+fn ephemeral() -> Result<Ephemeral, Error> {
+    let mut random = Zeroizing::new([0; keys::KEY_LEN]);
+    getrandom::fill(&mut *random).map_err(Error::Random)?;
+    Ok(Ephemeral(random))
+}
+
+/// The steps of one handshake, all within one time limit.
+struct Steps<'a> {
+    stream: &'a dyn ByteStream,
+    name: &'a str,
+    limit: Duration,
+    deadline: Instant,
+}
+
+impl<'a> Steps<'a> {
+    fn new(stream: &'a dyn ByteStream, name: &'a str, limit: Duration) -> Self {
+        Self { stream, name, limit, deadline: Instant::now() + limit }
+    }
+
+    /// Limits the next read or write to what is left.
+    fn wait(&self, step: Step) -> Result<(), Error> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(self.error(step, io::ErrorKind::TimedOut.into()));
+        }
+        self.stream.set_timeout(Some(left)).map_err(|error| self.error(step, error))
+    }
+
+    fn read(&self, step: Step, to: &mut [u8]) -> Result<usize, Error> {
+        loop {
+            self.wait(step)?;
+            match self.stream.read(to) {
+                Ok(0) => return Err(self.error(step, io::ErrorKind::UnexpectedEof.into())),
+                Ok(count) => return Ok(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.error(step, error)),
+            }
+        }
+    }
+
+    fn receive<const N: usize>(&self, step: Step) -> Result<[u8; N], Error> {
+        let (mut bytes, mut len) = ([0; N], 0);
+        while len < N {
+            len += self.read(step, &mut bytes[len..])?;
+        }
+        Ok(bytes)
+    }
+
+    fn send(&self, step: Step, mut bytes: &[u8]) -> Result<(), Error> {
+        while !bytes.is_empty() {
+            self.wait(step)?;
+            match self.stream.write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.error(step, error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, error: HandshakeError) -> Error {
+        if let Some(refusal) = error.refusal() {
+            // It only helps a person at the other end.
+            let _ = self.send(Step::Request, &refusal.answer());
+            let _ = self.stream.finish();
+        }
+        self.security(error)
+    }
+
+    fn security(&self, source: HandshakeError) -> Error {
+        Error::Security { peer: self.name.to_owned(), source }
+    }
+
+    fn error(&self, step: Step, error: io::Error) -> Error {
+        Error::at(step, self.name, error, Some(self.limit))
+    }
+}

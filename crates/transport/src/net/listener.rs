@@ -1,0 +1,171 @@
+//! Accepting connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use service::log::LogRateLimiter;
+use tracing::{debug, warn};
+
+use super::connect::resolve;
+use super::connection::Connection;
+use super::handshaking;
+use super::pending::Pending;
+use crate::error::{Error, Step};
+use crate::options::Options;
+use crate::stream::ByteStream;
+use crate::transports::tcp;
+
+/// The most connections whose handshake is complete and that the program has not accepted.
+const MAX_ACCEPTED: usize = 128;
+
+/// The pause after the system has refused to accept.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The stack of a thread for a handshake.
+const STACK_LEN: usize = 256 << 10;
+
+/// Accepts connections of all transports at one address. Closed when it is dropped; its connections
+/// stay.
+#[derive(Debug)]
+pub struct Listener {
+    address: SocketAddr,
+    accepted: Receiver<Connection>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: Options,
+    tcp: tcp::Listener,
+    pending: Pending,
+    refused: Mutex<LogRateLimiter>,
+    is_closed: AtomicBool,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Listener {
+    /// Listens at `HOST:PORT`; port 0 is any free one. The transport of the options does not
+    /// matter.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn bind(address: &str, options: &Options) -> Result<Self, Error> {
+        let failed = |error| Error::at(Step::Listen, address, error, None);
+        let mut last = io::ErrorKind::AddrNotAvailable.into();
+        for candidate in resolve(address)? {
+            match tcp::Listener::bind(candidate, options) {
+                Ok(tcp) => return Self::start(tcp, options.clone()).map_err(failed),
+                Err(error) => last = error,
+            }
+        }
+        Err(failed(last))
+    }
+
+    fn start(tcp: tcp::Listener, options: Options) -> io::Result<Self> {
+        let address = tcp.local_addr()?;
+        let (sender, accepted) = sync_channel(MAX_ACCEPTED);
+        let shared = Arc::new(Shared {
+            options,
+            tcp,
+            pending: Pending::default(),
+            refused: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+        });
+        let listener = Self { address, accepted, shared: shared.clone() };
+        let accepting = move || shared.accept(&sender);
+        thread::Builder::new().name("transport-tcp".into()).spawn(accepting)?;
+        Ok(listener)
+    }
+
+    /// Waits for the next connection whose handshake is complete.
+    ///
+    /// # Errors
+    /// When the listener has failed.
+    pub fn accept(&self) -> Result<Connection, Error> {
+        self.accepted.recv().map_err(|_| Error::Closed)
+    }
+
+    /// The address where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.shared.is_closed.store(true, Ordering::Relaxed);
+        self.shared.tcp.close();
+        self.shared.pending.close();
+    }
+}
+
+impl Shared {
+    /// Accepts connections of TCP until the listener is closed.
+    fn accept(self: Arc<Self>, accepted: &SyncSender<Connection>) {
+        let mut failures = LogRateLimiter::default();
+        while !self.is_closed.load(Ordering::Relaxed) {
+            match self.tcp.accept(&self.options) {
+                Ok(stream) => self.clone().spawn_handshake(&stream, accepted.clone()),
+                Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
+                Err(error) => {
+                    // Usually too many files are open; an immediate retry would fail again.
+                    if let Some(so_often) = failures.happened() {
+                        warn!(%error, so_often, "cannot accept connections for a moment");
+                    }
+                    thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Does the handshake of a connection in a thread of its own.
+    fn spawn_handshake(
+        self: Arc<Self>,
+        stream: &Arc<dyn ByteStream>,
+        accepted: SyncSender<Connection>,
+    ) {
+        self.pending.add(stream);
+        let (shared, handshaken) = (self.clone(), stream.clone());
+        let work = move || {
+            let connection = shared.handshake(handshaken.clone());
+            shared.pending.remove(&handshaken);
+            if let Some(connection) = connection
+                && accepted.try_send(connection).is_err()
+            {
+                debug!("a connection is closed: too many wait to be accepted");
+            }
+        };
+        let builder = thread::Builder::new().name("transport-shake".into()).stack_size(STACK_LEN);
+        if builder.spawn(work).is_err() {
+            self.pending.remove(stream);
+            stream.close();
+        }
+    }
+
+    fn handshake(&self, stream: Arc<dyn ByteStream>) -> Option<Connection> {
+        let name = stream.peer_addr().to_string();
+        match handshaking::respond(stream, name, &self.options) {
+            Ok(connection) => {
+                connection.set_timeout(self.options.timeout).ok().map(|()| connection)
+            }
+            Err(error) => {
+                let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(so_often) = refused.happened() {
+                    warn!(so_often, "no connection: {error}");
+                }
+                None
+            }
+        }
+    }
+}

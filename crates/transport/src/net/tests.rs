@@ -1,0 +1,192 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keys::SecretKey;
+
+use super::*;
+use crate::error::{Error, Step};
+use crate::options::{Options, Security};
+use crate::protocol::handshake::{HandshakeError, Refusal};
+
+fn secret(number: u8) -> SecretKey {
+    SecretKey::new(&[number; 32])
+}
+
+fn listener(security: Security) -> (Listener, String) {
+    let listener = Listener::bind("127.0.0.1:0", &Options::new(security)).unwrap();
+    let address = listener.local_addr().to_string();
+    (listener, address)
+}
+
+fn pinned(own: u8, peer: u8) -> Security {
+    Security::pinned(secret(own), vec![secret(peer).public()])
+}
+
+/// Bytes that differ at every place.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + (i >> 8) * 7).to_le_bytes()[0]).collect()
+}
+
+/// Both ends of a connection.
+fn pair(server: Security, client: Security) -> (Connection, Connection) {
+    let (listener, address) = listener(server);
+    let one = connect(&address, &Options::new(client)).unwrap();
+    (one, listener.accept().unwrap())
+}
+
+#[test]
+fn bytes_of_both_directions_arrive_whole_and_in_order() {
+    for (server, client) in [(pinned(2, 1), pinned(1, 2)), (Security::Insecure, Security::Insecure)]
+    {
+        let is_secure = matches!(server, Security::Noise { .. });
+        let (mut one, mut two) = pair(server, client);
+        let expected = is_secure.then(|| (secret(2).public(), secret(1).public()));
+        assert_eq!(one.peer().zip(two.peer()), expected);
+        let data = pattern(1_000_003);
+        let (sent, answered) = (data.clone(), data.clone());
+        let other = thread::spawn(move || {
+            let mut received = Vec::new();
+            // In odd pieces, which wait in the buffer until this end reads.
+            for piece in answered.chunks(777) {
+                two.write_all(piece).unwrap();
+            }
+            two.read_to_end(&mut received).unwrap();
+            two.finish().unwrap();
+            (received, two.statistics())
+        });
+        let mut received = vec![0; data.len()];
+        one.write_all(&sent).unwrap();
+        one.read_exact(&mut received).unwrap();
+        assert!(received == data);
+        one.finish().unwrap();
+        assert_eq!(one.read(&mut received).unwrap(), 0);
+        let (received, statistics) = other.join().unwrap();
+        assert!(received == data);
+        let len = data.len() as u64;
+        assert_eq!((statistics.bytes_sent, statistics.bytes_received), (len, len));
+        assert!(statistics.path.round_trip.is_some() && statistics.path.congestion.is_some());
+    }
+}
+
+#[test]
+fn the_halves_work_in_two_threads() {
+    let (one, two) = pair(pinned(2, 1), pinned(1, 2));
+    let (mut reader, mut writer) = one.split();
+    let data = pattern(500_000);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            writer.write_all(&data).unwrap();
+            writer.finish().unwrap();
+        });
+        scope.spawn(|| std::io::copy(&mut two.split().0, &mut std::io::sink()).unwrap());
+        // The other end has been dropped, and that is the end of what it has written.
+        let mut rest = Vec::new();
+        reader.read_to_end(&mut rest).unwrap();
+        assert!(rest.is_empty());
+    });
+}
+
+fn refused(server: Security, client: Security) -> HandshakeError {
+    let (listener, address) = listener(server);
+    // Without encryption, the refusal comes with the first read.
+    let error = match connect(&address, &Options::new(client)) {
+        Ok(mut connection) => connection.read(&mut [0]).unwrap_err().downcast().unwrap(),
+        Err(error) => error,
+    };
+    drop(listener);
+    match error {
+        Error::Security { source, .. } => source,
+        error => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_wrong_key_or_mode_is_told() {
+    let is = |refusal| HandshakeError::Refused(refusal);
+    assert_eq!(refused(pinned(2, 1), pinned(1, 3)), is(Refusal::OtherKey));
+    assert_eq!(refused(pinned(2, 3), pinned(1, 2)), is(Refusal::NotExpected));
+    assert_eq!(refused(pinned(2, 1), Security::Insecure), is(Refusal::Plain));
+    assert_eq!(refused(Security::Insecure, pinned(1, 2)), is(Refusal::Noise));
+    let (_listener, address) = listener(Security::open(secret(2)));
+    let error = connect(&address, &Options::new(Security::open(secret(1)))).unwrap_err();
+    assert!(matches!(error, Error::NoKey { .. }));
+}
+
+#[test]
+fn an_end_that_does_not_answer_is_named_with_the_step() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let options =
+        Options { handshake_timeout: Duration::from_millis(50), ..Options::new(pinned(1, 2)) };
+    let error = connect(&address, &options).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { step: Step::Answer, .. }));
+    let text = format!("{address}: waiting for the handshake's answer: nothing for 0.05 s");
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn a_read_and_a_write_wait_for_a_limited_time() {
+    let (mut one, _two) = pair(pinned(2, 1), pinned(1, 2));
+    one.set_timeout(Some(Duration::from_millis(50))).unwrap();
+    let error = one.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    assert!(matches!(Error::of(&error), Some(Error::TimedOut { step: Step::Read, .. })));
+    // The other end reads nothing.
+    let data = pattern(60_000);
+    let error = loop {
+        if let Err(error) = one.write(&data) {
+            break error;
+        }
+    };
+    assert!(matches!(Error::of(&error), Some(Error::TimedOut { step: Step::Write, .. })));
+    assert!(one.write(&[0]).is_err());
+}
+
+#[test]
+fn a_stream_that_is_cut_is_no_end() {
+    let (listener, address) = listener(pinned(2, 1));
+    let mut one = connect(&address, &Options::new(pinned(1, 2))).unwrap();
+    let two = listener.accept().unwrap();
+    two.closer().close();
+    let error = one.read(&mut [0]).unwrap_err();
+    assert!(matches!(Error::of(&error), Some(Error::Truncated { .. })), "{error}");
+}
+
+#[test]
+fn outsiders_keep_nobody_out() {
+    let (listener, address) = listener(pinned(2, 1));
+    let mut idle = Vec::new();
+    for i in 0..200 {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        // Some send rubbish, some the beginning of a handshake, some nothing.
+        let sent: &[u8] = [&b"GET / HTTP/1.1\r\n\r\n"[..], b"SNDRTRPT\x01\x01", b""][i % 3];
+        stream.write_all(sent).unwrap();
+        idle.push(stream);
+    }
+    let start = Instant::now();
+    let one = connect(&address, &Options::new(pinned(1, 2))).unwrap();
+    assert_eq!(listener.accept().unwrap().peer(), Some(secret(1).public()));
+    drop(one);
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_closed_listener_refuses() {
+    let (listener, address) = listener(pinned(2, 1));
+    drop(listener);
+    let error = connect(&address, &Options::new(pinned(1, 2))).unwrap_err();
+    assert!(
+        matches!(error, Error::Io { step: Step::Connect("tcp") | Step::Answer, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn addresses_are_of_a_host_and_a_port() {
+    for wrong in ["", "host", ":1", "host:", "host:65536", "::1:80", "[::1]"] {
+        let error = connect(wrong, &Options::new(Security::Insecure)).unwrap_err();
+        assert!(matches!(error, Error::Address { .. }), "{wrong}: {error}");
+    }
+}

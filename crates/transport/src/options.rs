@@ -1,0 +1,132 @@
+//! What a connection is to be.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::{PublicKey, SecretKey};
+
+use crate::error::Error;
+use crate::model::Exchange;
+
+/// What a connection, or a listener's connections, are to be.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The transport of [`connect`](crate::connect). A listener accepts all of them.
+    pub transport: Choice,
+    /// Who the ends are, and whether what they send is encrypted.
+    pub security: Security,
+    /// What will be exchanged, if it is known: the choice of a transport depends on it.
+    pub exchange: Option<Exchange>,
+    /// The path, if it was measured: the buffers of sockets are made for it.
+    pub path: Option<PathEstimate>,
+    /// TCP's congestion control, as in `net.ipv4.tcp_available_congestion_control`; `None` is the
+    /// system's.
+    pub congestion: Option<String>,
+    /// The size of a socket's buffers in bytes; `None` is what the path needs, or the system's.
+    pub buffer: Option<usize>,
+    /// How long connecting may take, for each address of a name.
+    pub connect_timeout: Duration,
+    /// How long each step of the handshake may take.
+    pub handshake_timeout: Duration,
+    /// How long a read or write may wait; `None` is as long as the peer is there.
+    pub timeout: Option<Duration>,
+}
+
+impl Options {
+    /// The usual ones, with this security.
+    pub fn new(security: Security) -> Self {
+        Self {
+            transport: Choice::Auto,
+            security,
+            exchange: None,
+            path: None,
+            congestion: None,
+            buffer: None,
+            connect_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(10),
+            timeout: None,
+        }
+    }
+}
+
+/// Which transport.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The one that is expected to be the fastest.
+    #[default]
+    Auto,
+    /// The one of this name: one of [`names`](crate::names).
+    Named(&'static str),
+}
+
+/// What is known of a path.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PathEstimate {
+    /// The round-trip time without queues.
+    pub round_trip: Duration,
+    /// The bottleneck's rate, in bytes per second.
+    pub rate: f64,
+}
+
+/// Who the ends of a connection are, and whether what they send is encrypted.
+#[derive(Clone, Debug)]
+pub enum Security {
+    /// A handshake (Noise IK) in which both ends prove their keys; then everything is encrypted.
+    Noise {
+        /// This end's key.
+        identity: Arc<SecretKey>,
+        /// The keys that the other end may have.
+        peers: Peers,
+    },
+    /// None: whoever is on the path can read and change everything.
+    Insecure,
+}
+
+/// The keys that the other end may have.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Peers {
+    /// Any. Who connects must know this end's public key, so the key is an invitation: whoever has
+    /// been given it can connect. Not possible for the end that connects.
+    Any,
+    /// One of these.
+    Pinned(Vec<PublicKey>),
+}
+
+impl Security {
+    /// Encrypted, with this key, and any peer that knows it.
+    pub fn open(identity: SecretKey) -> Self {
+        Self::Noise { identity: Arc::new(identity), peers: Peers::Any }
+    }
+
+    /// Encrypted, with this key, and a peer that has one of these.
+    pub fn pinned(identity: SecretKey, peers: Vec<PublicKey>) -> Self {
+        Self::Noise { identity: Arc::new(identity), peers: Peers::Pinned(peers) }
+    }
+
+    /// This end's public key, if it has one.
+    pub fn public_key(&self) -> Option<PublicKey> {
+        match self {
+            Self::Noise { identity, .. } => Some(identity.public()),
+            Self::Insecure => None,
+        }
+    }
+}
+
+impl Peers {
+    pub(crate) fn admit(&self, key: &PublicKey) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Pinned(keys) => keys.contains(key),
+        }
+    }
+}
+
+/// A key of random bytes, for one connection or one run of a program.
+///
+/// # Errors
+/// When the system gives no random bytes.
+pub fn random_identity() -> Result<SecretKey, Error> {
+    let mut random = zeroize::Zeroizing::new([0; keys::KEY_LEN]);
+    getrandom::fill(&mut *random).map_err(Error::Random)?;
+    Ok(SecretKey::new(&random))
+}

@@ -1,0 +1,211 @@
+//! The kernel's TCP.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use super::Transport;
+use super::tcp_info::TcpInfo;
+use crate::options::Options;
+use crate::stream::{ByteStream, PathStatistics};
+
+/// A peer whose kernel has not answered for so long is taken for gone.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often whoever waits looks whether the peer still answers.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Connections that wait to be accepted, in the kernel.
+const BACKLOG: i32 = 1024;
+
+/// See [the module](self).
+pub(super) struct Tcp;
+
+impl Transport for Tcp {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn about(&self) -> &'static str {
+        "the kernel's TCP; fastest where the path is short"
+    }
+
+    fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+        prepare(&socket, options)?;
+        socket.connect_timeout(&to.into(), options.connect_timeout)?;
+        Ok(Arc::new(Stream::new(socket.into(), to, "tcp")?))
+    }
+}
+
+/// Accepts connections.
+pub(crate) struct Listener(Socket);
+
+impl Listener {
+    pub(crate) fn bind(address: SocketAddr, options: &Options) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        // What was accepted before does not keep the port.
+        socket.set_reuse_address(true)?;
+        prepare(&socket, options)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(Self(socket))
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn accept(&self, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+        let (socket, from) = self.0.accept()?;
+        let from = from.as_socket().ok_or(io::ErrorKind::Unsupported)?;
+        prepare(&socket, options)?;
+        Ok(Arc::new(Stream::new(socket.into(), from, "tcp")?))
+    }
+
+    /// Accepts no more: [`Self::accept`] fails.
+    pub(crate) fn close(&self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+/// Sets the options of a socket, before it is connected where that matters.
+fn prepare(socket: &Socket, options: &Options) -> io::Result<()> {
+    // Writes are whole messages or large blocks: nothing is gained by waiting for more.
+    socket.set_tcp_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(SILENCE_TIMEOUT / 2)
+        .with_interval(SILENCE_TIMEOUT / 6)
+        .with_retries(3);
+    socket.set_tcp_keepalive(&keepalive)?;
+    if let Some(name) = &options.congestion {
+        set_congestion(socket, name)?;
+    }
+    if let Some(bytes) = options.buffer {
+        socket.set_send_buffer_size(bytes)?;
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    Ok(())
+}
+
+fn set_congestion(socket: &Socket, name: &str) -> io::Result<()> {
+    let failed = |error: &dyn std::fmt::Display| {
+        let text = format!(
+            "no congestion control {name}: {error}; net.ipv4.tcp_allowed_congestion_control has those that are allowed"
+        );
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    };
+    socket.set_tcp_congestion(name.as_bytes()).map_err(|error| failed(&error))?;
+    let set = congestion(socket);
+    if set.as_deref() == Some(name) {
+        return Ok(());
+    }
+    Err(failed(&format!("the kernel uses {}", set.unwrap_or_default())))
+}
+
+fn congestion(socket: &Socket) -> Option<String> {
+    let name = socket.tcp_congestion().ok()?;
+    let name = name.split(|byte| *byte == 0).next()?;
+    String::from_utf8(name.to_owned()).ok()
+}
+
+/// A connection.
+struct Stream {
+    socket: TcpStream,
+    peer: SocketAddr,
+    transport: &'static str,
+    timeout_ms: AtomicU64,
+}
+
+impl Stream {
+    fn new(socket: TcpStream, peer: SocketAddr, transport: &'static str) -> io::Result<Self> {
+        socket.set_nonblocking(false)?;
+        socket.set_read_timeout(Some(CHECK_INTERVAL))?;
+        socket.set_write_timeout(Some(CHECK_INTERVAL))?;
+        Ok(Self { socket, peer, transport, timeout_ms: AtomicU64::new(0) })
+    }
+
+    /// Repeats what waits at most [`CHECK_INTERVAL`] until it is done, the time is over, or the
+    /// peer is gone.
+    fn wait(&self, mut attempt: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+        let start = Instant::now();
+        loop {
+            match attempt() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+            let timeout_ms = self.timeout_ms.load(Ordering::Relaxed);
+            if timeout_ms > 0 && start.elapsed() >= Duration::from_millis(timeout_ms) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.check_peer()?;
+        }
+    }
+
+    /// Fails if the peer's kernel does not acknowledge what was sent. One whose program does not
+    /// read has acknowledged all that fits its buffer, and answers when the kernel asks again.
+    fn check_peer(&self) -> io::Result<()> {
+        let Some(info) = TcpInfo::of(self.socket.as_raw_fd()) else { return Ok(()) };
+        if info.is_unanswered && info.last_heard >= SILENCE_TIMEOUT {
+            let text = format!("its host has not answered for {} s", info.last_heard.as_secs());
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        }
+        Ok(())
+    }
+}
+
+impl ByteStream for Stream {
+    fn read(&self, to: &mut [u8]) -> io::Result<usize> {
+        self.wait(|| (&self.socket).read(to))
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.wait(|| (&self.socket).write(bytes))
+    }
+
+    /// The kernel sends what it has even if the process ends.
+    fn finish(&self) -> io::Result<()> {
+        self.socket.shutdown(Shutdown::Write)
+    }
+
+    fn close(&self) {
+        // It is closed already otherwise.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let ms =
+            timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(0).max(1));
+        self.timeout_ms.store(ms, Ordering::Relaxed);
+        let slice = timeout.unwrap_or(CHECK_INTERVAL).clamp(MIN_SLICE, CHECK_INTERVAL);
+        self.socket.set_read_timeout(Some(slice))?;
+        self.socket.set_write_timeout(Some(slice))
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn transport(&self) -> &'static str {
+        self.transport
+    }
+
+    fn statistics(&self) -> PathStatistics {
+        let socket = SockRef::from(&self.socket);
+        let info = TcpInfo::of(self.socket.as_raw_fd());
+        PathStatistics {
+            congestion: congestion(&socket),
+            send_buffer: socket.send_buffer_size().ok(),
+            receive_buffer: socket.recv_buffer_size().ok(),
+            ..info.map(TcpInfo::into_statistics).unwrap_or_default()
+        }
+    }
+}
+
+/// The shortest wait that the kernel is told.
+const MIN_SLICE: Duration = Duration::from_millis(1);

@@ -1,0 +1,67 @@
+//! The kernel's information on a connection of TCP.
+
+// The system call `getsockopt`, for an option that no library reads.
+#![allow(unsafe_code)]
+
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use libc::{IPPROTO_TCP, TCP_INFO, socklen_t};
+
+use crate::stream::PathStatistics;
+
+/// Longer than the kernel's `struct tcp_info`.
+const LEN: usize = 512;
+
+/// The kernel's information.
+#[derive(Clone, Debug)]
+pub(super) struct TcpInfo {
+    /// The time since something arrived from the peer.
+    pub(super) last_heard: Duration,
+    /// Whether the peer has not acknowledged something that was sent again, or does not answer when
+    /// it is asked whether it has room.
+    pub(super) is_unanswered: bool,
+    statistics: PathStatistics,
+}
+
+impl TcpInfo {
+    /// That of a socket; `None` if it is not one of TCP.
+    pub(super) fn of(socket: RawFd) -> Option<Self> {
+        let mut bytes = [0_u8; LEN];
+        let mut len = socklen_t::try_from(LEN).ok()?;
+        // SAFETY: the kernel writes at most `len` bytes, which is the buffer's size, whatever the
+        // descriptor is.
+        let result = unsafe {
+            libc::getsockopt(socket, IPPROTO_TCP, TCP_INFO, bytes.as_mut_ptr().cast(), &raw mut len)
+        };
+        (result == 0).then(|| Self::parse(&bytes[..(len as usize).min(LEN)]))?
+    }
+
+    /// Reads `struct tcp_info` of `linux/tcp.h`. An older kernel writes fewer fields.
+    fn parse(info: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u32::from_ne_bytes(*info.get(at..)?.first_chunk()?));
+        let long = |at: usize| Some(u64::from_ne_bytes(*info.get(at..)?.first_chunk()?));
+        let ms = |at| word(at).map(|ms| Duration::from_millis(ms.into()));
+        let (retransmits, probes) = (*info.get(2)?, *info.get(3)?);
+        let unacked = word(24)?;
+        let round_trip = word(68).filter(|micros| *micros > 0);
+        let min_round_trip = word(148).filter(|micros| *micros > 0 && *micros < u32::MAX);
+        let micros = |micros: u32| Duration::from_micros(micros.into());
+        Some(Self {
+            last_heard: ms(52)?.min(ms(56)?),
+            is_unanswered: (unacked > 0 && retransmits > 0) || probes > 0,
+            statistics: PathStatistics {
+                round_trip: round_trip.map(micros),
+                min_round_trip: min_round_trip.map(micros),
+                packets_sent: word(136).map(u64::from),
+                packets_sent_again: word(100).map(u64::from),
+                delivery_rate: long(160).filter(|rate| *rate > 0),
+                ..PathStatistics::default()
+            },
+        })
+    }
+
+    pub(super) fn into_statistics(self) -> PathStatistics {
+        self.statistics
+    }
+}
