@@ -80,6 +80,14 @@ pub enum Error {
         /// The other end.
         peer: String,
     },
+    /// A message is longer than the receiver takes.
+    #[error("a message of {length} bytes is longer than the {max} that are taken")]
+    TooLong {
+        /// Of the message.
+        length: u64,
+        /// What [`Messages::receive`](crate::Messages::receive) was told.
+        max: usize,
+    },
     /// The listener is closed.
     #[error("the listener is closed")]
     Closed,
@@ -120,7 +128,9 @@ impl Error {
             Self::Io { source, .. } | Self::Resolve { source, .. } => source.kind(),
             Self::TimedOut { .. } => io::ErrorKind::TimedOut,
             Self::Truncated { .. } => io::ErrorKind::UnexpectedEof,
-            Self::Changed { .. } | Self::Security { .. } => io::ErrorKind::InvalidData,
+            Self::Changed { .. } | Self::Security { .. } | Self::TooLong { .. } => {
+                io::ErrorKind::InvalidData
+            }
             Self::Closed => io::ErrorKind::NotConnected,
             Self::Random(_) => io::ErrorKind::Other,
             Self::Address { .. } | Self::UnknownTransport { .. } | Self::NoKey { .. } => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -94,6 +94,18 @@ impl Listener {
     /// When the listener has failed.
     pub fn accept(&self) -> Result<Connection, Error> {
         self.accepted.recv().map_err(|_| Error::Closed)
+    }
+
+    /// As [`Self::accept`], but waits for no longer than `limit`; then it is `None`.
+    ///
+    /// # Errors
+    /// When the listener has failed.
+    pub fn accept_timeout(&self, limit: Duration) -> Result<Option<Connection>, Error> {
+        match self.accepted.recv_timeout(limit) {
+            Ok(connection) => Ok(Some(connection)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(Error::Closed),
+        }
     }
 
     /// The address where it listens.
