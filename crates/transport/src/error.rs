@@ -119,6 +119,7 @@ impl Error {
             (io::ErrorKind::TimedOut, Some(after)) if source.get_ref().is_none() => {
                 Self::TimedOut { step, peer, after }
             }
+            (io::ErrorKind::UnexpectedEof, _) if step == Step::Read => Self::Truncated { peer },
             _ => Self::Io { step, peer, source },
         }
     }
