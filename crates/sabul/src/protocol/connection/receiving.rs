@@ -14,13 +14,26 @@ use super::{ACK_INTERVAL, Connection, Phase};
 /// A light acknowledgement is sent for this many packets.
 const LIGHT_ACK_PACKETS: u64 = 64;
 
+/// How late the last acknowledgement may be, besides the path's delays.
+const LATE_ACK: Duration = Duration::from_millis(100);
+
 impl Connection {
     pub(super) fn handle_packet(&mut self, now: Duration, packet: &Packet<'_>) {
         match self.phase {
             Phase::Over | Phase::ClosedByPeer | Phase::Failed(_) => return,
             Phase::ShutDown { .. } => {
                 if packet.content != Content::Shutdown {
+                    self.due.full_ack = true;
                     self.due.shutdowns = self.due.shutdowns.max(1);
+                }
+                return;
+            }
+            Phase::PeerShutDown { .. } => {
+                if let Content::Ack { number, next, state } = packet.content
+                    && self.handle_ack(now, number, next, state)
+                    && self.send.is_empty()
+                {
+                    self.phase = Phase::ClosedByPeer;
                 }
                 return;
             }
@@ -36,7 +49,11 @@ impl Connection {
                 self.due.handshake
             }
             Content::Shutdown => {
-                self.phase = Phase::ClosedByPeer;
+                self.phase = if self.send.is_empty() {
+                    Phase::ClosedByPeer
+                } else {
+                    Phase::PeerShutDown { until: now + self.round_trip.late() + LATE_ACK }
+                };
                 true
             }
             Content::KeepAlive | Content::Congestion | Content::Other => true,

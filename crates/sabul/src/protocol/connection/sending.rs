@@ -51,6 +51,8 @@ impl Connection {
         }
         if self.due.shutdowns > 0 {
             self.due.shutdowns -= 1;
+            // Either may be lost.
+            self.due.full_ack = self.due.shutdowns > 0;
             return self.write_packet(now, Content::Shutdown, datagram);
         }
         false

@@ -206,7 +206,7 @@ impl Run {
             (program.written..program.written + count).map(|at| byte(end, at)).collect();
         match self.pair.ends[end].write(&bytes) {
             Ok(taken) => program.written += taken as u64,
-            Err(_) => assert!(self.pair.ends[end].is_over(), "seed {}", self.seed),
+            Err(_) => assert!(self.pair.ends[end].has_ended(), "seed {}", self.seed),
         }
     }
 
