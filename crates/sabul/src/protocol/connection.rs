@@ -363,11 +363,9 @@ impl Connection {
         if self.timers.take_acknowledge(now) {
             self.due.full_ack = true;
         }
-        if self.timers.take_losses(now) {
-            self.due.losses = self.timers.old_losses(self.receive.missing());
-            if !self.receive.missing().is_empty() {
-                self.timers.report_losses(now, self.report_interval());
-            }
+        let interval = self.report_interval();
+        for losses in self.timers.take_losses(now, self.receive.missing(), interval).iter() {
+            self.due.losses.insert(losses);
         }
         if self.timers.take_tail(now)
             && self.send.unacknowledged() > 0
@@ -375,7 +373,7 @@ impl Connection {
         {
             // The last packets may be lost: one of them makes the peer answer.
             let last = self.send.next_number() - 1;
-            self.send.lose(last..last + 1);
+            self.send.lose(last..last + 1, now);
         }
         if self.timers.take_silence(now, self.round_trip.late()) {
             if self.send.in_flight() > 0 {

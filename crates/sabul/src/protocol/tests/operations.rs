@@ -129,13 +129,7 @@ impl Run {
                 // Who changes acknowledgements can make it wait for ever.
                 return;
             }
-            assert!(
-                now < ACTIVE + BOUND,
-                "seed {}: {:?} {:?}",
-                self.seed,
-                self.programs,
-                self.pair.ends
-            );
+            assert!(now < ACTIVE + BOUND, "seed {}: {:?}", self.seed, self.programs);
             self.change_path(now);
             for end in 0..2 {
                 self.act(end, now);
