@@ -5,3 +5,8 @@
 //! `docs/protocols/burst.md`.
 
 mod protocol;
+
+pub use protocol::{
+    Config, Connection, Error, Known, Listener, ListenerSecurity, Security, Waiting, rate, repair,
+    train,
+};

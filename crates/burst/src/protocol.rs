@@ -1,1 +1,27 @@
 //! The protocol, without input or output.
+
+mod blocks;
+mod config;
+mod connection;
+mod frame;
+mod handshake;
+mod listener;
+mod packet;
+pub mod rate;
+mod receiving;
+pub mod repair;
+mod sending;
+pub mod train;
+
+pub use config::{Config, Error, Known, Waiting};
+pub use connection::{Connection, Security};
+pub use listener::{Listener, ListenerSecurity};
+
+/// A number of bytes, or a rate, as an integer.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+fn to_u64(value: f64) -> u64 {
+    value as u64
+}
+
+#[cfg(test)]
+mod tests;

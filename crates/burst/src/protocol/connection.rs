@@ -1,0 +1,361 @@
+//! One end of a connection.
+
+mod datagrams;
+mod paths;
+mod transmitting;
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use keys::{PublicKey, SecretKey};
+use sharing::{Generator, RandomError};
+use udp::streams::{self, Phase, Read, State, Statistics};
+use zeroize::Zeroizing;
+
+use super::config::{Config, Error, Waiting};
+use super::frame::CloseReason;
+use super::handshake::{Client, ClientSecurity, Crypt, Established, Server};
+use super::packet::ConnectionId;
+use super::receiving::Receiving;
+use super::sending::Sending;
+use datagrams::Report;
+use paths::Paths;
+
+/// The part of the rate that was measured at which the stream starts: others may share the path.
+const START_SHARE: f64 = 0.9;
+
+/// A connection has an end of a stream in each direction.
+pub struct Connection {
+    config: Config,
+    stage: Stage,
+    is_client: bool,
+    own_id: ConnectionId,
+    peer_id: ConnectionId,
+    peer_key: Option<PublicKey>,
+    /// `None` before the handshake.
+    crypt: Option<Crypt>,
+    sending: Sending,
+    receiving: Receiving,
+    paths: Paths,
+    /// What is known of a train from the peer.
+    report: Report,
+    /// When the last packet of the peer arrived.
+    heard_at: Duration,
+    /// When a ping is sent if nothing arrives.
+    ping_at: Duration,
+    /// Whether the program reads and writes no more.
+    is_abandoned: bool,
+    error: Option<Error>,
+    refused: u64,
+    plaintext: Vec<u8>,
+    frames: Vec<u8>,
+}
+
+enum Stage {
+    /// A client waits for the answer.
+    Connecting(Box<Client>),
+    /// A listener's end waits for the client's first packet.
+    Answering(Box<Server>),
+    Open,
+    /// Both streams have ended, and what the peer sends again is acknowledged, until the peer's
+    /// close arrives.
+    Lingering(Closing),
+    /// This end takes nothing more.
+    Closing(Closing),
+    Over,
+}
+
+/// A close is sent, again for what arrives, until `until`.
+struct Closing {
+    reason: CloseReason,
+    until: Duration,
+    next_at: Duration,
+    is_due: bool,
+}
+
+/// With whom a client connects.
+#[derive(Clone)]
+pub enum Security<'a> {
+    /// The packets are encrypted. The own key, and the listener's.
+    Noise(&'a SecretKey, PublicKey),
+    /// They are not: everybody on the path can read and change the stream.
+    Insecure,
+}
+
+impl Connection {
+    /// A client's end of a connection to a listener at `peer`, about to send its hello.
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    pub fn connect(
+        config: Config,
+        peer: SocketAddr,
+        security: &Security<'_>,
+        generator: &mut Generator,
+        now: Duration,
+    ) -> Result<Self, RandomError> {
+        let security = match security {
+            Security::Noise(own, key) => ClientSecurity::Noise(own, *key),
+            Security::Insecure => ClientSecurity::Insecure,
+        };
+        let client = Client::new(&config, &security, generator, now)?;
+        let id = client.id();
+        let stage = Stage::Connecting(Box::new(client));
+        let secret = Zeroizing::new(generator.array()?);
+        Ok(Self::new(config, peer, stage, true, [id, id], Paths::new(peer, secret, now), now))
+    }
+
+    /// A listener's end.
+    pub(super) fn answer(
+        config: Config,
+        server: Server,
+        ids: [ConnectionId; 2],
+        peer: SocketAddr,
+        secret: [u8; 32],
+        now: Duration,
+    ) -> Self {
+        let stage = Stage::Answering(Box::new(server));
+        let paths = Paths::new(peer, Zeroizing::new(secret), now);
+        Self::new(config, peer, stage, false, ids, paths, now)
+    }
+
+    fn new(
+        config: Config,
+        _peer: SocketAddr,
+        stage: Stage,
+        is_client: bool,
+        [own_id, peer_id]: [ConnectionId; 2],
+        paths: Paths,
+        now: Duration,
+    ) -> Self {
+        Self {
+            config,
+            stage,
+            is_client,
+            own_id,
+            peer_id,
+            peer_key: None,
+            crypt: None,
+            sending: Sending::new(config.send_buffer),
+            receiving: Receiving::new(config.receive_buffer),
+            paths,
+            report: Report::default(),
+            heard_at: now,
+            ping_at: Duration::MAX,
+            is_abandoned: false,
+            error: None,
+            refused: 0,
+            plaintext: Vec::new(),
+            frames: Vec::new(),
+        }
+    }
+
+    /// The handshake has agreed on the rest.
+    fn establish(&mut self, now: Duration, established: Established) {
+        self.crypt = Some(established.crypt);
+        self.peer_id = established.peer_id;
+        self.peer_key = established.peer_key;
+        let rate = match self.config.start_rate {
+            Some(rate) => Some(rate),
+            None => established.rate.map(|rate| rate * START_SHARE),
+        };
+        self.sending.establish(established.window, rate, established.round_trip);
+        self.paths.set_longest(established.longest);
+        self.heard_at = now;
+    }
+
+    /// Ends with an error, without a word.
+    fn fail(&mut self, error: Error) {
+        self.error = Some(error);
+        self.stage = Stage::Over;
+    }
+
+    /// Ends with a close.
+    fn close_with(&mut self, now: Duration, reason: CloseReason, error: Option<Error>) {
+        self.error = error;
+        let until = now + self.sending.round_trip().timeout(0) * 3;
+        self.stage = Stage::Closing(Closing { reason, until, next_at: now, is_due: true });
+    }
+
+    /// Ends if both directions have.
+    fn advance(&mut self, now: Duration) {
+        if !matches!(self.stage, Stage::Open) {
+            return;
+        }
+        let is_sent = self.sending.is_finished() && self.sending.is_flushed();
+        if is_sent && self.receiving.is_at_end() {
+            let (reason, until) = (CloseReason::Done, now + self.config.silence_timeout);
+            self.stage = Stage::Lingering(Closing { reason, until, next_at: now, is_due: true });
+        } else if is_sent && self.is_abandoned {
+            self.close_with(now, CloseReason::GivenUp, None);
+        }
+    }
+
+    /// What fails with the time.
+    fn check_time(&mut self, now: Duration) {
+        match &mut self.stage {
+            Stage::Connecting(client) => {
+                if let Err(error) = client.handle_timeout(now) {
+                    self.fail(error);
+                }
+            }
+            Stage::Answering(server) => {
+                if server.is_late(now) {
+                    let silence = now.saturating_sub(self.heard_at);
+                    self.fail(Error::Silent { silence, waiting: Waiting::FirstPacket });
+                }
+            }
+            Stage::Open => {
+                let silence = now.saturating_sub(self.heard_at);
+                let stall = self.sending.stalled_since().map(|since| now.saturating_sub(since));
+                if silence >= self.config.silence_timeout {
+                    let waiting = match self.sending.unacknowledged() + self.sending.unsent() {
+                        0 => Waiting::Data,
+                        bytes => Waiting::Acknowledgements(bytes),
+                    };
+                    self.fail(Error::Silent { silence, waiting });
+                } else if let Some(time) = stall
+                    && time >= self.config.stall_timeout
+                {
+                    let error = Error::NotReading { time, unsent: self.sending.unsent() };
+                    self.close_with(now, CloseReason::GivenUp, Some(error));
+                }
+            }
+            Stage::Lingering(closing) | Stage::Closing(closing) => {
+                if now >= closing.until {
+                    self.stage = Stage::Over;
+                }
+            }
+            Stage::Over => {}
+        }
+    }
+
+    /// Whether nothing is read or written any more, except for what has arrived.
+    fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Closing(_) | Stage::Over)
+    }
+
+    /// Why nothing can be read or written.
+    fn reason(&self) -> io::Error {
+        self.error.clone().unwrap_or(Error::Closed).into()
+    }
+}
+
+impl streams::Connection for Connection {
+    fn handle_datagram(&mut self, now: Duration, datagram: &streams::Datagram<'_>) {
+        self.take_datagram(now, datagram);
+        self.advance(now);
+    }
+
+    fn handle_timeout(&mut self, now: Duration) {
+        self.check_time(now);
+        if matches!(self.stage, Stage::Open | Stage::Lingering(_)) {
+            self.sending.handle_timeout(now);
+            self.paths.handle_timeouts(self.sending.timeouts());
+        }
+        self.advance(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Duration> {
+        self.next_timeout()
+    }
+
+    fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> Option<SocketAddr> {
+        self.next_datagram(now, datagram)
+    }
+
+    fn read(&mut self, to: &mut [u8], now: Duration) -> io::Result<Read> {
+        let count = self.receiving.read(to, now);
+        self.advance(now);
+        if count > 0 {
+            Ok(Read::Bytes(count))
+        } else if self.receiving.is_at_end() {
+            Ok(Read::End)
+        } else if self.is_over() {
+            Err(self.reason())
+        } else {
+            Ok(Read::Nothing)
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], _now: Duration) -> io::Result<usize> {
+        if self.is_over() {
+            Err(self.reason())
+        } else if self.sending.is_finished() {
+            Err(io::Error::new(io::ErrorKind::BrokenPipe, "the stream is finished"))
+        } else {
+            Ok(self.sending.write(bytes))
+        }
+    }
+
+    fn finish(&mut self, now: Duration) {
+        self.sending.finish();
+        self.advance(now);
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.sending.is_flushed()
+    }
+
+    fn close(&mut self, now: Duration) {
+        self.is_abandoned = true;
+        self.receiving.discard(now);
+        self.finish(now);
+        // Nothing was written that would have to wait for the handshake.
+        if matches!(self.stage, Stage::Connecting(_)) && self.sending.written() == 0 {
+            self.stage = Stage::Over;
+        }
+    }
+
+    fn state(&self) -> State {
+        let phase = match self.stage {
+            Stage::Connecting(_) | Stage::Answering(_) => Phase::Connecting,
+            // A listener's end of which no packet came was never open.
+            Stage::Over if !self.is_client && self.ping_at == Duration::MAX => Phase::Connecting,
+            Stage::Open | Stage::Lingering(_) => Phase::Open,
+            Stage::Closing(_) | Stage::Over => Phase::Over,
+        };
+        State {
+            phase,
+            is_readable: self.receiving.is_readable() || self.is_over(),
+            is_writable: self.sending.has_room() || self.is_over(),
+        }
+    }
+
+    fn error(&self) -> Option<io::Error> {
+        self.error.clone().map(io::Error::from)
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.paths.peer()
+    }
+
+    fn peer_key(&self) -> Option<[u8; 32]> {
+        self.peer_key.map(|key| key.to_bytes())
+    }
+
+    fn statistics(&self) -> Statistics {
+        let (sent, received) = (self.sending.counts(), self.receiving.counts());
+        Statistics {
+            bytes_written: self.sending.written(),
+            bytes_read: received.bytes_read,
+            packets_sent: sent.packets,
+            packets_repeated: sent.repeated,
+            packets_received: received.packets,
+            packets_refused: self.refused,
+            round_trip: self.sending.round_trip().smoothed(),
+            rate_bytes_per_s: Some(super::to_u64(self.sending.rate())),
+        }
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Connection")
+            .field("peer", &self.paths.peer())
+            .field("sending", &self.sending)
+            .field("receiving", &self.receiving)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,161 @@
+//! The path to the peer: its address, whether another one is its, and the longest datagram.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use udp::{PathMtuDiscovery, Probe};
+use zeroize::Zeroizing;
+
+use super::super::packet::{MAX_DATAGRAM_LEN, MIN_DATAGRAM_LEN};
+
+/// An address is challenged for this time, and then another may be.
+const CHALLENGE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// After so many timeouts in a row, long datagrams may not pass any more.
+const BLACK_HOLE_TIMEOUTS: u32 = 3;
+
+pub(super) struct Paths {
+    peer: SocketAddr,
+    /// An address from which the peer may send.
+    candidate: Option<Candidate>,
+    /// The answer to a challenge, and where it goes.
+    response: Option<([u8; 8], SocketAddr)>,
+    /// What challenges are made of.
+    secret: Zeroizing<[u8; 32]>,
+    challenges: u64,
+    mtu: PathMtuDiscovery,
+    longest: usize,
+}
+
+struct Candidate {
+    address: SocketAddr,
+    challenge: [u8; 8],
+    began_at: Duration,
+    is_due: bool,
+}
+
+impl Paths {
+    pub(super) fn new(peer: SocketAddr, secret: Zeroizing<[u8; 32]>, _now: Duration) -> Self {
+        Self {
+            peer,
+            candidate: None,
+            response: None,
+            secret,
+            challenges: 0,
+            mtu: discovery(peer.ip()),
+            longest: MIN_DATAGRAM_LEN,
+        }
+    }
+
+    /// The peer's address.
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The length of the longest datagram that passes.
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// The path carries datagrams of this length.
+    pub(super) fn set_longest(&mut self, longest: usize) {
+        self.longest = self.longest.max(longest.min(MAX_DATAGRAM_LEN));
+    }
+
+    /// So many times in a row nothing was acknowledged.
+    pub(super) fn handle_timeouts(&mut self, timeouts: u32) {
+        if timeouts >= BLACK_HOLE_TIMEOUTS {
+            self.longest = MIN_DATAGRAM_LEN;
+        }
+    }
+
+    /// A packet of the peer has arrived, the newest so far if `is_newest`.
+    pub(super) fn handle_packet(&mut self, now: Duration, from: SocketAddr, is_newest: bool) {
+        if from == self.peer {
+            self.mtu.handle_activity(now);
+            return;
+        }
+        let is_free = self
+            .candidate
+            .as_ref()
+            .is_none_or(|candidate| now >= candidate.began_at + CHALLENGE_INTERVAL);
+        if is_newest && is_free {
+            let mut hash = Sha256::new_with_prefix(*self.secret);
+            hash.update(self.challenges.to_be_bytes());
+            self.challenges += 1;
+            let mut challenge = [0; 8];
+            challenge.copy_from_slice(&hash.finalize()[..8]);
+            self.candidate =
+                Some(Candidate { address: from, challenge, began_at: now, is_due: true });
+        }
+    }
+
+    /// The peer challenges the address from which it sends to be this end's.
+    pub(super) fn handle_challenge(&mut self, from: SocketAddr, challenge: [u8; 8]) {
+        self.response = Some((challenge, from));
+    }
+
+    /// The peer has answered a challenge.
+    pub(super) fn handle_response(&mut self, from: SocketAddr, challenge: [u8; 8]) {
+        let is_right = self
+            .candidate
+            .as_ref()
+            .is_some_and(|it| it.address == from && it.challenge == challenge && !it.is_due);
+        if is_right {
+            self.peer = from;
+            self.candidate = None;
+            self.longest = MIN_DATAGRAM_LEN;
+            self.mtu = discovery(from.ip());
+        }
+    }
+
+    /// A probe of the MTU has arrived.
+    pub(super) fn handle_probe(&mut self, now: Duration, probe: Probe) {
+        self.mtu.handle_answer(probe, now);
+        if let Some(longest) = self.mtu.max_datagram_len() {
+            self.longest = longest.clamp(MIN_DATAGRAM_LEN, MAX_DATAGRAM_LEN);
+        }
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.response.is_some() || self.candidate.as_ref().is_some_and(|it| it.is_due)
+    }
+
+    /// The next response to send, and where.
+    pub(super) fn poll_response(&mut self) -> Option<([u8; 8], SocketAddr)> {
+        self.response.take()
+    }
+
+    /// The next challenge to send, and where.
+    pub(super) fn poll_challenge(&mut self) -> Option<([u8; 8], SocketAddr)> {
+        let candidate = self.candidate.as_mut().filter(|candidate| candidate.is_due)?;
+        candidate.is_due = false;
+        Some((candidate.challenge, candidate.address))
+    }
+
+    /// The next probe of the MTU.
+    pub(super) fn poll_probe(&mut self, now: Duration) -> Option<Probe> {
+        let probe = self.mtu.poll_transmit(now);
+        if let Some(longest) = self.mtu.max_datagram_len()
+            && probe.is_none()
+        {
+            self.longest = self.longest.min(longest.clamp(MIN_DATAGRAM_LEN, MAX_DATAGRAM_LEN));
+        }
+        probe
+    }
+
+    pub(super) fn probe_at(&self) -> Option<Duration> {
+        self.mtu.poll_timeout()
+    }
+}
+
+/// The discovery of the MTU of a path to an address.
+fn discovery(address: IpAddr) -> PathMtuDiscovery {
+    let headers = match address {
+        IpAddr::V4(_) => 28,
+        IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => 28,
+        IpAddr::V6(_) => 48,
+    };
+    PathMtuDiscovery::new(headers)
+}

@@ -1,0 +1,488 @@
+//! The frames of a packet (docs/protocols/burst.md, *Packets*).
+
+use super::packet::MAX_NUMBER;
+
+const PADDING: u8 = 0;
+const PING: u8 = 1;
+const ACK: u8 = 2;
+const CHALLENGE: u8 = 3;
+const RESPONSE: u8 = 4;
+const CLOSE: u8 = 5;
+const TRAIN_REPORT: u8 = 6;
+const REPAIR: u8 = 7;
+const STREAM: u8 = 8;
+const STREAM_END: u8 = 1;
+const STREAM_URGENT: u8 = 2;
+
+/// The bytes of a stream frame before its data.
+pub(in crate::protocol) const STREAM_OVERHEAD: usize = 9;
+
+/// The bytes of a repair frame before its symbol.
+pub(in crate::protocol) const REPAIR_OVERHEAD: usize = 16;
+
+/// The most symbols of a generation, and the most that repair them.
+pub(in crate::protocol) const MAX_SYMBOLS: usize = 128;
+pub(in crate::protocol) const MAX_REPAIR_SYMBOLS: usize = 64;
+
+/// A frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::protocol) enum Frame<'a> {
+    Ping,
+    Ack(Ack<'a>),
+    Challenge([u8; 8]),
+    Response([u8; 8]),
+    Close(CloseReason),
+    TrainReport { rate: u64, longest: u16 },
+    Repair(Repair<'a>),
+    Stream(Stream<'a>),
+}
+
+/// Data of the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::protocol) struct Stream<'a> {
+    pub(in crate::protocol) offset: u64,
+    pub(in crate::protocol) data: &'a [u8],
+    /// Whether the stream ends here.
+    pub(in crate::protocol) is_end: bool,
+    /// Whether it is to be acknowledged at once.
+    pub(in crate::protocol) is_urgent: bool,
+}
+
+/// A repair symbol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::protocol) struct Repair<'a> {
+    pub(in crate::protocol) generation: Generation,
+    /// Which of its repair symbols this is.
+    pub(in crate::protocol) index: u8,
+    pub(in crate::protocol) symbol: &'a [u8],
+}
+
+/// A part of the stream that repair symbols protect, as symbols of `symbol_len` bytes, of which the
+/// last is padded with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::protocol) struct Generation {
+    /// Where it starts in the stream.
+    pub(in crate::protocol) start: u64,
+    pub(in crate::protocol) len: u32,
+    pub(in crate::protocol) symbol_len: usize,
+    /// Whether the stream ends behind it.
+    pub(in crate::protocol) is_end: bool,
+    /// The number of its repair symbols.
+    pub(in crate::protocol) repair_symbols: u8,
+}
+
+impl Generation {
+    /// Where it ends in the stream.
+    pub(in crate::protocol) fn end(&self) -> u64 {
+        self.start + u64::from(self.len)
+    }
+
+    /// The number of its symbols.
+    pub(in crate::protocol) fn symbols(&self) -> usize {
+        (self.len as usize).div_ceil(self.symbol_len)
+    }
+}
+
+/// Why an end closes the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::protocol) enum CloseReason {
+    /// It has sent and received what it wanted.
+    Done = 0,
+    /// It has given up.
+    GivenUp = 1,
+    /// The peer does not keep to the protocol.
+    Violation = 2,
+}
+
+/// What has arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::protocol) struct Ack<'a> {
+    pub(in crate::protocol) largest: u64,
+    /// When the largest arrived, by the receiver's clock, in µs.
+    pub(in crate::protocol) arrived_at_us: u64,
+    /// The time from then until the acknowledgement was sent, in µs.
+    pub(in crate::protocol) delay_us: u32,
+    /// The stream has arrived up to here, its end counted as one byte.
+    pub(in crate::protocol) stream_end: u64,
+    /// The stream may be sent up to here.
+    pub(in crate::protocol) window: u64,
+    ranges: AckRanges<'a>,
+}
+
+impl<'a> Ack<'a> {
+    /// The first and the last number of each range, in descending order.
+    pub(in crate::protocol) fn ranges(&self) -> AckRanges<'a> {
+        self.ranges.clone()
+    }
+}
+
+/// Ranges that are parsed already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::protocol) struct AckRanges<'a> {
+    left: u16,
+    /// The next range's last number is at most this.
+    below: u64,
+    bytes: &'a [u8],
+}
+
+impl Iterator for AckRanges<'_> {
+    type Item = (u64, u64);
+
+    fn next(&mut self) -> Option<(u64, u64)> {
+        self.left = self.left.checked_sub(1)?;
+        let gap = read_varint(&mut self.bytes)?;
+        let more = read_varint(&mut self.bytes)?;
+        let last = self.below.checked_sub(gap)?;
+        let first = last.checked_sub(more)?;
+        match first.checked_sub(1) {
+            Some(below) => self.below = below,
+            None => self.left = 0,
+        }
+        Some((first, last))
+    }
+}
+
+/// The frames of a packet, all of which are known to be right.
+#[derive(Clone, Debug)]
+pub(in crate::protocol) struct Frames<'a>(&'a [u8]);
+
+impl<'a> Frames<'a> {
+    /// `None` if one of them is wrong, or there is none.
+    pub(in crate::protocol) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            next(&mut rest)?;
+        }
+        (!bytes.is_empty()).then_some(Self(bytes))
+    }
+
+    /// Whether the packet is to be acknowledged.
+    pub(in crate::protocol) fn is_eliciting(&self) -> bool {
+        self.clone().any(|frame| !matches!(frame, Frame::Ack(_) | Frame::Close(_)))
+    }
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Frame<'a>;
+
+    fn next(&mut self) -> Option<Frame<'a>> {
+        if self.0.is_empty() { None } else { next(&mut self.0)? }
+    }
+}
+
+/// Takes the next frame. `None` if it is wrong, `Some(None)` if it is padding.
+#[allow(clippy::option_option, reason = "an error and an end")]
+fn next<'a>(bytes: &mut &'a [u8]) -> Option<Option<Frame<'a>>> {
+    let (&kind, mut rest) = bytes.split_first()?;
+    let frame = match kind {
+        PADDING => {
+            rest = &[];
+            *bytes = rest;
+            return Some(None);
+        }
+        PING => Frame::Ping,
+        ACK => Frame::Ack(read_ack(&mut rest)?),
+        CHALLENGE => Frame::Challenge(read(&mut rest)?),
+        RESPONSE => Frame::Response(read(&mut rest)?),
+        CLOSE => Frame::Close(match read::<1>(&mut rest)? {
+            [0] => CloseReason::Done,
+            [1] => CloseReason::GivenUp,
+            [2] => CloseReason::Violation,
+            _ => return None,
+        }),
+        TRAIN_REPORT => Frame::TrainReport {
+            rate: u64::from_be_bytes(read(&mut rest)?),
+            longest: u16::from_be_bytes(read(&mut rest)?),
+        },
+        REPAIR => Frame::Repair(read_repair(&mut rest)?),
+        STREAM..12 => {
+            let offset = u64::from_be_bytes(read(&mut rest)?);
+            let data = std::mem::take(&mut rest);
+            let flags = kind - STREAM;
+            let (is_end, is_urgent) = (flags & STREAM_END != 0, flags & STREAM_URGENT != 0);
+            let is_right = (is_end || !data.is_empty())
+                && offset.checked_add(data.len() as u64).is_some_and(|end| end < MAX_NUMBER);
+            if !is_right {
+                return None;
+            }
+            Frame::Stream(Stream { offset, data, is_end, is_urgent })
+        }
+        _ => return None,
+    };
+    *bytes = rest;
+    Some(Some(frame))
+}
+
+fn read_ack<'a>(bytes: &mut &'a [u8]) -> Option<Ack<'a>> {
+    let largest = u64::from_be_bytes(read(bytes)?);
+    let arrived_at_us = u64::from_be_bytes(read(bytes)?);
+    let delay_us = u32::from_be_bytes(read(bytes)?);
+    let stream_end = u64::from_be_bytes(read(bytes)?);
+    let window = u64::from_be_bytes(read(bytes)?);
+    let count = u16::from_be_bytes(read(bytes)?);
+    if largest > MAX_NUMBER || stream_end > MAX_NUMBER || window > MAX_NUMBER {
+        return None;
+    }
+    let ranges = AckRanges { left: count, below: largest, bytes };
+    let mut read = ranges.clone();
+    let right = read.by_ref().count();
+    *bytes = read.bytes;
+    let ack = Ack { largest, arrived_at_us, delay_us, stream_end, window, ranges };
+    (right == usize::from(count)).then_some(ack)
+}
+
+fn read_repair<'a>(bytes: &mut &'a [u8]) -> Option<Repair<'a>> {
+    let start = u64::from_be_bytes(read(bytes)?);
+    let len = u32::from_be_bytes(read(bytes)?);
+    let [is_end, repair_symbols, index] = read(bytes)?;
+    let symbol = std::mem::take(bytes);
+    let is_end = match is_end {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let generation = Generation { start, len, symbol_len: symbol.len(), is_end, repair_symbols };
+    let is_right = len > 0
+        && !symbol.is_empty()
+        && start.checked_add(len.into()).is_some_and(|end| end < MAX_NUMBER)
+        && generation.symbols() <= MAX_SYMBOLS
+        && usize::from(repair_symbols) <= MAX_REPAIR_SYMBOLS
+        && index < repair_symbols;
+    is_right.then_some(Repair { generation, index, symbol })
+}
+
+pub(in crate::protocol) fn write_ping(frames: &mut Vec<u8>) {
+    frames.push(PING);
+}
+
+pub(in crate::protocol) fn write_challenge(challenge: [u8; 8], frames: &mut Vec<u8>) {
+    frames.push(CHALLENGE);
+    frames.extend(challenge);
+}
+
+pub(in crate::protocol) fn write_response(challenge: [u8; 8], frames: &mut Vec<u8>) {
+    frames.push(RESPONSE);
+    frames.extend(challenge);
+}
+
+pub(in crate::protocol) fn write_close(reason: CloseReason, frames: &mut Vec<u8>) {
+    frames.extend([CLOSE, reason as u8]);
+}
+
+pub(in crate::protocol) fn write_train_report(rate: u64, longest: u16, frames: &mut Vec<u8>) {
+    frames.push(TRAIN_REPORT);
+    frames.extend(rate.to_be_bytes());
+    frames.extend(longest.to_be_bytes());
+}
+
+/// Writes a stream frame without its data.
+pub(in crate::protocol) fn write_stream(
+    offset: u64,
+    is_end: bool,
+    is_urgent: bool,
+    frames: &mut Vec<u8>,
+) {
+    frames.push(STREAM + u8::from(is_end) * STREAM_END + u8::from(is_urgent) * STREAM_URGENT);
+    frames.extend(offset.to_be_bytes());
+}
+
+pub(in crate::protocol) fn write_repair(repair: &Repair<'_>, frames: &mut Vec<u8>) {
+    let Generation { start, len, is_end, repair_symbols, .. } = repair.generation;
+    frames.push(REPAIR);
+    frames.extend(start.to_be_bytes());
+    frames.extend(len.to_be_bytes());
+    frames.extend([u8::from(is_end), repair_symbols, repair.index]);
+    frames.extend(repair.symbol);
+}
+
+/// The parts of an acknowledgement that are not ranges.
+pub(in crate::protocol) struct AckFields {
+    pub(in crate::protocol) largest: u64,
+    pub(in crate::protocol) arrived_at_us: u64,
+    pub(in crate::protocol) delay_us: u32,
+    pub(in crate::protocol) stream_end: u64,
+    pub(in crate::protocol) window: u64,
+}
+
+/// Writes an acknowledgement of those of `ranges` (first and last number, in descending order) that
+/// fit into `max_len` bytes of frames.
+pub(in crate::protocol) fn write_ack(
+    fields: &AckFields,
+    ranges: impl Iterator<Item = (u64, u64)>,
+    max_len: usize,
+    frames: &mut Vec<u8>,
+) {
+    frames.push(ACK);
+    frames.extend(fields.largest.to_be_bytes());
+    frames.extend(fields.arrived_at_us.to_be_bytes());
+    frames.extend(fields.delay_us.to_be_bytes());
+    frames.extend(fields.stream_end.to_be_bytes());
+    frames.extend(fields.window.to_be_bytes());
+    let count_at = frames.len();
+    frames.extend([0, 0]);
+    let (mut below, mut count) = (fields.largest, 0_u16);
+    for (first, last) in ranges {
+        write_varint(below - last, frames);
+        write_varint(last - first, frames);
+        below = first.saturating_sub(1);
+        count += 1;
+        // Two varints have 16 bytes at most.
+        if frames.len() + 16 > max_len {
+            break;
+        }
+    }
+    frames[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
+}
+
+fn write_varint(value: u64, bytes: &mut Vec<u8>) {
+    let all = value.to_be_bytes();
+    let (kind, len) = match value {
+        0..0x40 => (0, 1),
+        0x40..0x4000 => (0x40, 2),
+        0x4000..0x4000_0000 => (0x80, 4),
+        _ => (0xc0, 8),
+    };
+    let start = bytes.len();
+    bytes.extend(&all[8 - len..]);
+    bytes[start] |= kind;
+}
+
+fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let len = 1 << (bytes.first()? >> 6);
+    let (varint, rest) = bytes.split_at_checked(len)?;
+    *bytes = rest;
+    let first = u64::from(varint[0] & 0x3f);
+    Some(varint[1..].iter().fold(first, |value, &byte| value << 8 | u64::from(byte)))
+}
+
+fn read<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (&array, rest) = bytes.split_first_chunk::<N>()?;
+    *bytes = rest;
+    Some(array)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fields(largest: u64) -> AckFields {
+        AckFields { largest, arrived_at_us: 1, delay_us: 2, stream_end: 3, window: 4 }
+    }
+
+    #[test]
+    fn what_is_written_is_parsed() {
+        let mut bytes = Vec::new();
+        write_ping(&mut bytes);
+        write_ack(&fields(9000), [(8999, 9000), (70, 8000), (0, 5)].into_iter(), 1000, &mut bytes);
+        write_challenge([1; 8], &mut bytes);
+        write_response([2; 8], &mut bytes);
+        write_close(CloseReason::Violation, &mut bytes);
+        write_train_report(7, 1472, &mut bytes);
+        write_stream(77, true, false, &mut bytes);
+        bytes.extend(b"data");
+        let frames = Frames::parse(&bytes).unwrap();
+        assert!(frames.is_eliciting());
+        let frames: Vec<_> = frames.collect();
+        assert_eq!(frames.len(), 7);
+        let Frame::Ack(ack) = &frames[1] else { panic!("{frames:?}") };
+        assert_eq!((ack.largest, ack.arrived_at_us, ack.delay_us), (9000, 1, 2));
+        assert_eq!((ack.stream_end, ack.window), (3, 4));
+        assert!(ack.ranges().eq([(8999, 9000), (70, 8000), (0, 5)]));
+        assert_eq!(frames[2..4], [Frame::Challenge([1; 8]), Frame::Response([2; 8])]);
+        assert_eq!(frames[4], Frame::Close(CloseReason::Violation));
+        assert_eq!(frames[5], Frame::TrainReport { rate: 7, longest: 1472 });
+        let stream = Stream { offset: 77, data: b"data", is_end: true, is_urgent: false };
+        assert_eq!(frames[6], Frame::Stream(stream));
+
+        let generation =
+            Generation { start: 5, len: 13, symbol_len: 4, is_end: true, repair_symbols: 2 };
+        assert_eq!((generation.symbols(), generation.end()), (4, 18));
+        let repair = Repair { generation, index: 1, symbol: b"abcd" };
+        let mut bytes = Vec::new();
+        write_repair(&repair, &mut bytes);
+        assert_eq!(bytes.len(), REPAIR_OVERHEAD + 4);
+        assert_eq!(Frames::parse(&bytes).unwrap().next(), Some(Frame::Repair(repair)));
+    }
+
+    #[test]
+    fn padding_ends_a_packet() {
+        let frames = Frames::parse(&[PING, 0, 0, 0]).unwrap();
+        assert!(frames.is_eliciting());
+        assert_eq!(frames.collect::<Vec<_>>(), [Frame::Ping]);
+        assert_eq!(Frames::parse(&[0, 0]).map(Iterator::count), Some(0));
+    }
+
+    #[test]
+    fn wrong_frames_are_refused() {
+        for bytes in [
+            &[][..],
+            &[99],
+            &[CLOSE, 3],
+            &[CHALLENGE, 1],
+            &[STREAM, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[STREAM, 255, 0, 0, 0, 0, 0, 0, 0, 1],
+            &[REPAIR, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 129, 0, 1, 0, 7],
+            &[REPAIR, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1, 7],
+            &[PING, 99],
+        ] {
+            assert!(Frames::parse(bytes).is_none(), "{bytes:?}");
+        }
+        let mut bytes = Vec::new();
+        write_ack(&fields(3), [(0, 3)].into_iter(), 1000, &mut bytes);
+        let at = bytes.len() - 1;
+        bytes[at] = 4;
+        assert!(Frames::parse(&bytes).is_none(), "a range below 0");
+    }
+
+    #[test]
+    fn an_acknowledgement_has_the_ranges_that_fit() {
+        let ranges = (0..1000).rev().map(|range| (100 * range, 100 * range + 80));
+        let mut bytes = Vec::new();
+        write_ack(&fields(100_000), ranges, 500, &mut bytes);
+        assert!((480..=500).contains(&bytes.len()));
+        let Some(Frame::Ack(ack)) = Frames::parse(&bytes).unwrap().next() else { panic!() };
+        assert!(ack.ranges().count() > 100);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_parsed(
+            kind in 0_u8..13,
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let bytes = [&[kind][..], &bytes].concat();
+            if let Some(frames) = Frames::parse(&bytes) {
+                for frame in frames {
+                    if let Frame::Ack(ack) = frame {
+                        let mut below = ack.largest + 1;
+                        for (first, last) in ack.ranges() {
+                            prop_assert!(first <= last && last < below);
+                            below = first;
+                        }
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn varints_are_those_of_quic(value in 0..=MAX_NUMBER) {
+            let mut bytes = Vec::new();
+            write_varint(value, &mut bytes);
+            prop_assert_eq!(read_varint(&mut &bytes[..]), Some(value));
+        }
+    }
+
+    #[test]
+    fn the_vectors_of_rfc_9000() {
+        for (bytes, value) in [
+            (&[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c][..], 151_288_809_941_952_652),
+            (&[0x9d, 0x7f, 0x3e, 0x7d], 494_878_333),
+            (&[0x7b, 0xbd], 15_293),
+            (&[0x25], 37),
+        ] {
+            assert_eq!(read_varint(&mut &bytes[..]), Some(value));
+        }
+    }
+}

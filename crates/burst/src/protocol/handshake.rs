@@ -1,0 +1,37 @@
+//! The handshake: one round trip, in which the path's rate is measured
+//! (docs/protocols/burst.md, *Handshake*).
+
+mod client;
+mod cookies;
+mod crypt;
+mod server;
+
+use std::time::Duration;
+
+use keys::PublicKey;
+
+pub(super) use client::{Client, ClientSecurity, draw_id};
+pub(super) use cookies::Cookies;
+pub(super) use crypt::Crypt;
+pub(super) use server::{MeasuredTrain, Refused, Server};
+
+use super::packet::ConnectionId;
+
+/// The bytes that IPv4 and UDP add to a datagram. IPv6 adds 20 more, which makes no difference to a
+/// rate that others share.
+pub(super) const IP_OVERHEAD: usize = 28;
+
+/// What a handshake has agreed on.
+pub(super) struct Established {
+    pub(super) crypt: Crypt,
+    /// What packets to the peer begin with.
+    pub(super) peer_id: ConnectionId,
+    /// How far the stream may be sent.
+    pub(super) window: u64,
+    /// The measured rate in bytes/s.
+    pub(super) rate: Option<f64>,
+    /// The longest datagram that the path is known to carry.
+    pub(super) longest: usize,
+    pub(super) round_trip: Option<Duration>,
+    pub(super) peer_key: Option<PublicKey>,
+}

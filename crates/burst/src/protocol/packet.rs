@@ -1,0 +1,309 @@
+//! Datagrams: parsed and built, not yet decrypted (docs/protocols/burst.md, *Datagrams*).
+
+/// The bytes before what a datagram contains.
+pub(in crate::protocol) const HEADER_LEN: usize = 16;
+
+/// The length of a hello, and of datagrams before the path is known to carry more.
+pub(in crate::protocol) const MIN_DATAGRAM_LEN: usize = 1232;
+
+/// The length of the longest datagram.
+pub(in crate::protocol) const MAX_DATAGRAM_LEN: usize = 1472;
+
+/// The version of the protocol.
+pub(in crate::protocol) const VERSION: u8 = 1;
+
+/// The length of a cookie.
+pub(in crate::protocol) const COOKIE_LEN: usize = 16;
+
+/// The bytes of a hello that its first message authenticates.
+pub(in crate::protocol) const PROLOGUE_LEN: usize = 18;
+
+/// No packet has a higher number, and no stream a longer offset: they are varints.
+pub(in crate::protocol) const MAX_NUMBER: u64 = (1 << 62) - 1;
+
+const MAGIC: &[u8; 7] = b"SNDRBST";
+const HELLO: u8 = 1;
+const TRAIN: u8 = 2;
+const ANSWER: u8 = 3;
+const RETRY: u8 = 4;
+const REFUSAL: u8 = 5;
+
+/// The position of a hello's cookie and of its first message.
+const COOKIE_AT: usize = 19;
+const MESSAGE_AT: usize = COOKIE_AT + COOKIE_LEN;
+
+/// What the receiver of packets tells connections apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::protocol) struct ConnectionId(u64);
+
+impl ConnectionId {
+    /// `None` if a datagram with this id looked like one of a handshake.
+    pub(in crate::protocol) fn new(random: [u8; 8]) -> Option<Self> {
+        (random[..7] != MAGIC[..]).then_some(Self(u64::from_be_bytes(random)))
+    }
+
+    /// Its bytes.
+    pub(in crate::protocol) fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+}
+
+/// Whether a connection is encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::protocol) enum Mode {
+    Insecure = 0,
+    Noise = 1,
+}
+
+/// A datagram.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::protocol) enum Packet<'a> {
+    /// Of a handshake, about the connection with this id at the client.
+    Handshake(ConnectionId, Handshake<'a>),
+    /// Of a connection with this id at its receiver.
+    Sealed { to: ConnectionId, number: u64, sealed: &'a [u8] },
+}
+
+/// What the datagrams of a handshake contain.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::protocol) enum Handshake<'a> {
+    Hello(Hello<'a>),
+    /// A hello of another version.
+    OtherVersion,
+    /// Its position in a train, and the number of datagrams in it.
+    Train(u8, u8),
+    /// The second message.
+    Answer(&'a [u8]),
+    Retry([u8; COOKIE_LEN]),
+    Refusal(Reason, [u8; 32]),
+}
+
+/// The first datagram of a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::protocol) struct Hello<'a> {
+    pub(in crate::protocol) mode: Mode,
+    /// The number of datagrams in the train behind it.
+    pub(in crate::protocol) train: u8,
+    /// Zeros if there is none.
+    pub(in crate::protocol) cookie: [u8; COOKIE_LEN],
+    /// The bytes that the first message authenticates.
+    pub(in crate::protocol) prologue: [u8; PROLOGUE_LEN],
+    /// The first message, and what it is padded with.
+    pub(in crate::protocol) message: &'a [u8],
+}
+
+/// Why a listener refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::protocol) enum Reason {
+    /// The client expects a listener with another key.
+    OtherKey = 1,
+    /// The listener does not expect this client.
+    UnknownKey = 2,
+    /// One end is without encryption.
+    OtherMode = 3,
+    /// The listener has another version.
+    OtherVersion = 4,
+}
+
+impl<'a> Packet<'a> {
+    /// `None` if it is not a datagram of this protocol.
+    pub(in crate::protocol) fn parse(datagram: &'a [u8]) -> Option<Self> {
+        let (header, content) = datagram.split_first_chunk::<HEADER_LEN>()?;
+        let number = u64::from_be_bytes(*header.last_chunk()?);
+        if header[..7] != MAGIC[..] {
+            let to = ConnectionId(u64::from_be_bytes(*header.first_chunk()?));
+            let is_packet = number <= MAX_NUMBER && datagram.len() <= MAX_DATAGRAM_LEN;
+            return is_packet.then_some(Self::Sealed { to, number, sealed: content });
+        }
+        let id = ConnectionId::new(number.to_be_bytes())?;
+        let handshake = match header[7] {
+            HELLO if datagram.len() < MIN_DATAGRAM_LEN => return None,
+            HELLO if datagram[16] != VERSION => Handshake::OtherVersion,
+            HELLO => Handshake::Hello(Hello {
+                mode: match datagram[17] {
+                    0 => Mode::Insecure,
+                    1 => Mode::Noise,
+                    _ => return None,
+                },
+                train: datagram[18],
+                cookie: *datagram[COOKIE_AT..].first_chunk()?,
+                prologue: *datagram.first_chunk()?,
+                message: &datagram[MESSAGE_AT..],
+            }),
+            TRAIN if content.len() >= 2 && content[0] < content[1] => {
+                Handshake::Train(content[0], content[1])
+            }
+            ANSWER => Handshake::Answer(content),
+            RETRY if content.len() == COOKIE_LEN => Handshake::Retry(*content.first_chunk()?),
+            REFUSAL if content.len() == 33 => {
+                let reason = match content[0] {
+                    1 => Reason::OtherKey,
+                    2 => Reason::UnknownKey,
+                    3 => Reason::OtherMode,
+                    4 => Reason::OtherVersion,
+                    _ => return None,
+                };
+                Handshake::Refusal(reason, *content.last_chunk()?)
+            }
+            _ => return None,
+        };
+        Some(Self::Handshake(id, handshake))
+    }
+}
+
+/// A hello without its first message, which takes the returned prologue.
+pub(in crate::protocol) fn hello(
+    id: ConnectionId,
+    mode: Mode,
+    train: u8,
+) -> (Vec<u8>, [u8; PROLOGUE_LEN]) {
+    let mut hello = Vec::with_capacity(MIN_DATAGRAM_LEN);
+    write_header(HELLO, id, &mut hello);
+    hello.extend([VERSION, mode as u8]);
+    let mut prologue = [0; PROLOGUE_LEN];
+    prologue.copy_from_slice(&hello);
+    hello.push(train);
+    hello.extend([0; COOKIE_LEN]);
+    (hello, prologue)
+}
+
+/// Adds the first message to a hello, and pads it.
+pub(in crate::protocol) fn finish_hello(hello: &mut Vec<u8>, message: &[u8]) {
+    hello.extend(message);
+    hello.resize(MIN_DATAGRAM_LEN, 0);
+}
+
+/// Puts a cookie into a hello.
+pub(in crate::protocol) fn set_cookie(hello: &mut [u8], cookie: [u8; COOKIE_LEN]) {
+    hello[COOKIE_AT..MESSAGE_AT].copy_from_slice(&cookie);
+}
+
+/// Writes a datagram of a train of `count`.
+pub(in crate::protocol) fn write_train(
+    id: ConnectionId,
+    position: u8,
+    count: u8,
+    datagram: &mut Vec<u8>,
+) {
+    write_header(TRAIN, id, datagram);
+    datagram.extend([position, count]);
+    datagram.resize(train_len(position, count), 0);
+}
+
+/// The length of a datagram of a train: the last four are of the maximum length, to learn whether
+/// the path carries it.
+pub(in crate::protocol) fn train_len(position: u8, count: u8) -> usize {
+    if position.saturating_add(4) >= count { MAX_DATAGRAM_LEN } else { MIN_DATAGRAM_LEN }
+}
+
+/// The datagram with the second message.
+pub(in crate::protocol) fn answer(id: ConnectionId, message: &[u8]) -> Vec<u8> {
+    long(ANSWER, id, &[message])
+}
+
+/// The datagram with a cookie.
+pub(in crate::protocol) fn retry(id: ConnectionId, cookie: [u8; COOKIE_LEN]) -> Vec<u8> {
+    long(RETRY, id, &[&cookie])
+}
+
+/// The datagram that says why there is no connection, with the listener's key.
+pub(in crate::protocol) fn refusal(id: ConnectionId, reason: Reason, key: [u8; 32]) -> Vec<u8> {
+    long(REFUSAL, id, &[&[reason as u8], &key])
+}
+
+/// Writes the header of a packet.
+pub(in crate::protocol) fn write_packet_header(
+    to: ConnectionId,
+    number: u64,
+    datagram: &mut Vec<u8>,
+) {
+    datagram.extend(to.to_bytes());
+    datagram.extend(number.to_be_bytes());
+}
+
+fn long(kind: u8, id: ConnectionId, parts: &[&[u8]]) -> Vec<u8> {
+    let mut datagram = Vec::new();
+    write_header(kind, id, &mut datagram);
+    for part in parts {
+        datagram.extend(*part);
+    }
+    datagram
+}
+
+fn write_header(kind: u8, id: ConnectionId, datagram: &mut Vec<u8>) {
+    datagram.extend(MAGIC);
+    datagram.push(kind);
+    datagram.extend(id.to_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id() -> ConnectionId {
+        ConnectionId::new([7; 8]).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_parsed() {
+        let (mut datagram, prologue) = hello(id(), Mode::Noise, 64);
+        finish_hello(&mut datagram, b"message");
+        set_cookie(&mut datagram, [3; COOKIE_LEN]);
+        assert_eq!(datagram.len(), MIN_DATAGRAM_LEN);
+        let Some(Packet::Handshake(from, Handshake::Hello(hello))) = Packet::parse(&datagram)
+        else {
+            panic!("not a hello");
+        };
+        assert_eq!((from, hello.mode, hello.train), (id(), Mode::Noise, 64));
+        assert_eq!((hello.cookie, hello.prologue), ([3; COOKIE_LEN], prologue));
+        assert_eq!(&hello.message[..8], b"message\0");
+        datagram[16] = 2;
+        let other = Packet::Handshake(id(), Handshake::OtherVersion);
+        assert_eq!(Packet::parse(&datagram), Some(other));
+
+        for (datagram, content) in [
+            (answer(id(), b"message"), Handshake::Answer(b"message")),
+            (retry(id(), [4; COOKIE_LEN]), Handshake::Retry([4; COOKIE_LEN])),
+            (
+                refusal(id(), Reason::OtherMode, [5; 32]),
+                Handshake::Refusal(Reason::OtherMode, [5; 32]),
+            ),
+        ] {
+            assert_eq!(Packet::parse(&datagram), Some(Packet::Handshake(id(), content)));
+        }
+        for (position, len) in [(59, 1232), (60, 1472)] {
+            let mut datagram = Vec::new();
+            write_train(id(), position, 64, &mut datagram);
+            assert_eq!(datagram.len(), len);
+            let train = Packet::Handshake(id(), Handshake::Train(position, 64));
+            assert_eq!(Packet::parse(&datagram), Some(train));
+        }
+        let mut datagram = Vec::new();
+        write_packet_header(id(), 9, &mut datagram);
+        datagram.extend(b"frames");
+        let packet = Packet::Sealed { to: id(), number: 9, sealed: b"frames" };
+        assert_eq!(Packet::parse(&datagram), Some(packet));
+    }
+
+    #[test]
+    fn an_id_is_not_taken_for_a_handshake() {
+        assert_eq!(ConnectionId::new(*b"SNDRBST\x01"), None);
+        assert_eq!(ConnectionId::new(*b"SNDRBSU\x01").unwrap().to_bytes(), *b"SNDRBSU\x01");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_parsed(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..1600),
+            kind in prop::option::of(0_u8..8),
+        ) {
+            if let (Some(kind), Some(header)) = (kind, bytes.first_chunk_mut::<8>()) {
+                *header = *b"SNDRBST\0";
+                header[7] = kind;
+            }
+            Packet::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Receiving the stream, and acknowledging packets.
+
+mod buffer;
+mod numbers;
+mod recovery;
+
+use std::time::Duration;
+
+use buffer::{Arrival, ReceiveBuffer};
+use numbers::Received;
+use recovery::Recovery;
+
+use super::frame::{self, AckFields, Frame, Frames, Repair};
+
+/// The shortest and the longest time that a packet waits for its acknowledgement, and the part of
+/// the round trip that it waits otherwise.
+const MIN_ACK_DELAY: Duration = Duration::from_micros(200);
+const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
+const ACK_DELAY_SHARE: u32 = 16;
+
+/// As many packets are acknowledged sooner, but no sooner than this part of a round trip after the
+/// last acknowledgement.
+const ACK_PACKETS: u32 = 64;
+const ACK_INTERVAL_SHARE: u32 = 64;
+
+#[derive(Debug)]
+pub(super) struct Receiving {
+    buffer: ReceiveBuffer,
+    numbers: Received,
+    recovery: Recovery,
+    /// When the packet with the largest number arrived.
+    largest_at: Duration,
+    /// Since when packets wait for an acknowledgement, and how many.
+    waiting: Option<(Duration, u32)>,
+    /// Whether they wait no longer.
+    is_urgent: bool,
+    acked_at: Duration,
+    counts: Counts,
+}
+
+/// What has arrived.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// Packets with new bytes of the stream.
+    pub(super) packets: u64,
+    pub(super) bytes_read: u64,
+}
+
+/// What to do with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Taken,
+    /// It counts as not received.
+    Refused,
+    /// The peer does not keep to the protocol.
+    Violation(&'static str),
+}
+
+impl Receiving {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self {
+            buffer: ReceiveBuffer::new(capacity),
+            numbers: Received::default(),
+            recovery: Recovery::default(),
+            largest_at: Duration::ZERO,
+            waiting: None,
+            is_urgent: false,
+            acked_at: Duration::ZERO,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Whether a packet has arrived already.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.numbers.has(number)
+    }
+
+    /// Whether no packet has a higher number.
+    pub(super) fn is_newest(&self, number: u64) -> bool {
+        self.numbers.largest().is_none_or(|largest| number > largest)
+    }
+
+    /// Whether something can be read, if only the end.
+    pub(super) fn is_readable(&self) -> bool {
+        self.buffer.readable() > 0 || self.buffer.is_at_end()
+    }
+
+    /// Whether everything was read up to the stream's end.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.buffer.is_at_end()
+    }
+
+    /// Whether everything has arrived up to the stream's end.
+    pub(super) fn is_complete(&self) -> bool {
+        self.buffer.is_complete()
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub(super) fn read(&mut self, to: &mut [u8], now: Duration) -> usize {
+        let len = self.buffer.read(to);
+        self.counts.bytes_read += len as u64;
+        self.announce(now);
+        len
+    }
+
+    /// Reads and drops what has arrived.
+    pub(super) fn discard(&mut self, now: Duration) {
+        self.buffer.discard();
+        self.announce(now);
+    }
+
+    /// Announces the window if it has grown enough.
+    fn announce(&mut self, now: Duration) {
+        if self.buffer.wants_announcement() && self.numbers.largest().is_some() {
+            self.is_urgent = true;
+            self.waiting.get_or_insert((now, 0));
+        }
+    }
+
+    /// Takes a packet that has not arrived before: its data and its repair symbols.
+    pub(super) fn handle_packet(
+        &mut self,
+        number: u64,
+        arrived_at: Duration,
+        frames: &Frames<'_>,
+    ) -> Verdict {
+        let mut is_urgent = false;
+        for frame in frames.clone() {
+            let arrival = match frame {
+                Frame::Stream(stream) => {
+                    is_urgent |= stream.is_urgent || stream.is_end;
+                    let was_complete = self.buffer.is_complete();
+                    let arrival = self.buffer.insert(stream.offset, stream.data, stream.is_end);
+                    self.counts.packets += u64::from(arrival == Arrival::New);
+                    is_urgent |=
+                        self.recover(stream.offset) || self.buffer.is_complete() && !was_complete;
+                    arrival
+                }
+                Frame::Repair(repair) => self.handle_repair(&repair, &mut is_urgent),
+                _ => continue,
+            };
+            match arrival {
+                Arrival::New | Arrival::Known => {}
+                Arrival::Refused => return Verdict::Refused,
+                Arrival::Violation => return Verdict::Violation("data beyond its window or end"),
+            }
+        }
+        if self.is_newest(number) {
+            self.largest_at = arrived_at;
+        }
+        self.numbers.insert(number);
+        if frames.is_eliciting() {
+            let (_, count) = self.waiting.get_or_insert((arrived_at, 0));
+            *count += 1;
+            self.is_urgent |= is_urgent;
+        }
+        Verdict::Taken
+    }
+
+    fn handle_repair(&mut self, repair: &Repair<'_>, is_urgent: &mut bool) -> Arrival {
+        let generation = &repair.generation;
+        // The generation is within the window: its end is among its data.
+        if generation.end() > self.buffer.announced() {
+            return Arrival::Violation;
+        }
+        if self.recovery.add(repair, &self.buffer) {
+            *is_urgent |= self.recover(generation.start);
+        }
+        Arrival::Known
+    }
+
+    /// Recovers what repair symbols can of what is around an offset. Returns whether anything was.
+    fn recover(&mut self, at: u64) -> bool {
+        let mut is_recovered = false;
+        for (offset, data, is_end) in self.recovery.recover(at, &self.buffer) {
+            is_recovered |= self.buffer.insert(offset, &data, is_end) == Arrival::New;
+        }
+        is_recovered
+    }
+
+    /// When an acknowledgement is due.
+    pub(super) fn poll_timeout(&self, round_trip: Duration) -> Option<Duration> {
+        let (since, count) = self.waiting?;
+        if self.is_urgent {
+            return Some(Duration::ZERO);
+        }
+        let delay = (round_trip / ACK_DELAY_SHARE).clamp(MIN_ACK_DELAY, MAX_ACK_DELAY);
+        let early = (count >= ACK_PACKETS)
+            .then_some(self.acked_at + (round_trip / ACK_INTERVAL_SHARE).min(delay));
+        Some(early.map_or(since + delay, |early| early.min(since + delay)))
+    }
+
+    /// Writes an acknowledgement into at most `max_len` bytes, if a packet has arrived.
+    pub(super) fn write_ack(&mut self, now: Duration, max_len: usize, frames: &mut Vec<u8>) {
+        self.waiting = None;
+        self.is_urgent = false;
+        self.acked_at = now;
+        let Some(largest) = self.numbers.largest() else { return };
+        let delay = now.saturating_sub(self.largest_at).as_micros();
+        let fields = AckFields {
+            largest,
+            arrived_at_us: u64::try_from(self.largest_at.as_micros()).unwrap_or(u64::MAX),
+            delay_us: u32::try_from(delay).unwrap_or(u32::MAX),
+            stream_end: self.buffer.stream_end(),
+            window: self.buffer.announce(),
+        };
+        frame::write_ack(&fields, self.numbers.report(), max_len, frames);
+    }
+}

@@ -1,0 +1,120 @@
+//! Repair symbols that have arrived, until what they repair is there.
+
+use std::collections::VecDeque;
+
+use super::buffer::ReceiveBuffer;
+use crate::protocol::frame::{Generation, Repair};
+use crate::protocol::repair;
+
+/// The most symbols that are kept. The oldest are dropped first.
+const MAX_KEPT: usize = 256;
+
+#[derive(Debug)]
+struct Kept {
+    generation: Generation,
+    index: u8,
+    symbol: Box<[u8]>,
+}
+
+#[derive(Debug, Default)]
+pub(in crate::protocol) struct Recovery {
+    kept: VecDeque<Kept>,
+}
+
+impl Recovery {
+    /// Keeps a symbol if anything is missing that it may repair. Returns whether it is kept.
+    pub(in crate::protocol) fn add(&mut self, repair: &Repair<'_>, buffer: &ReceiveBuffer) -> bool {
+        let Repair { generation, index, symbol } = *repair;
+        if is_useless(&generation, buffer)
+            || self.kept.iter().any(|kept| kept.generation == generation && kept.index == index)
+        {
+            return false;
+        }
+        if self.kept.len() >= MAX_KEPT {
+            self.kept.retain(|kept| !is_useless(&kept.generation, buffer));
+        }
+        if self.kept.len() >= MAX_KEPT {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(Kept { generation, index, symbol: symbol.into() });
+        true
+    }
+
+    /// What can be recovered of the generation that has the offset `at`: data with its offset, and
+    /// whether the stream ends behind it.
+    pub(in crate::protocol) fn recover(
+        &mut self,
+        at: u64,
+        buffer: &ReceiveBuffer,
+    ) -> Vec<(u64, Vec<u8>, bool)> {
+        let is_within = |kept: &&Kept| kept.generation.start <= at && at <= kept.generation.end();
+        let Some(generation) = self.kept.iter().find(is_within).map(|kept| kept.generation) else {
+            return Vec::new();
+        };
+        let is_useless = is_useless(&generation, buffer);
+        let missing = missing(&generation, buffer);
+        let count = self.kept.iter().filter(|kept| kept.generation == generation).count();
+        if !is_useless && missing.len() > count {
+            return Vec::new();
+        }
+        let recovered =
+            if is_useless { Vec::new() } else { self.decode(&generation, &missing, buffer) };
+        self.kept.retain(|kept| kept.generation != generation);
+        recovered
+    }
+
+    fn decode(
+        &self,
+        generation: &Generation,
+        missing: &[usize],
+        buffer: &ReceiveBuffer,
+    ) -> Vec<(u64, Vec<u8>, bool)> {
+        if missing.is_empty() {
+            return vec![(generation.end(), Vec::new(), generation.is_end)];
+        }
+        let symbols = generation.symbols();
+        let repair_symbols = usize::from(generation.repair_symbols);
+        let mut decoder = repair::Decoder::new(symbols, repair_symbols, generation.symbol_len);
+        let mut symbol = vec![0; generation.symbol_len];
+        for index in 0..symbols {
+            if !missing.contains(&index) {
+                let (start, end) = bounds(generation, index);
+                let len = usize::try_from(end - start).unwrap_or(0);
+                buffer.copy(start, &mut symbol[..len]);
+                symbol[len..].fill(0);
+                decoder.add_source(index, &symbol);
+            }
+        }
+        for kept in self.kept.iter().filter(|kept| kept.generation == *generation) {
+            decoder.add_repair(usize::from(kept.index), &kept.symbol);
+        }
+        let part = |(index, mut data): (usize, Vec<u8>)| {
+            let (start, end) = bounds(generation, index);
+            data.truncate(usize::try_from(end - start).unwrap_or(0));
+            (start, data, generation.is_end && end == generation.end())
+        };
+        decoder.recovered().into_iter().map(part).collect()
+    }
+}
+
+/// Whether nothing is missing, or what has arrived is not kept.
+fn is_useless(generation: &Generation, buffer: &ReceiveBuffer) -> bool {
+    let has_all = buffer.has(generation.start, generation.end());
+    has_all && (!generation.is_end || buffer.is_complete()) || !buffer.is_kept(generation.start)
+}
+
+/// The symbols of which something is missing.
+fn missing(generation: &Generation, buffer: &ReceiveBuffer) -> Vec<usize> {
+    (0..generation.symbols())
+        .filter(|&index| {
+            let (start, end) = bounds(generation, index);
+            !buffer.has(start, end)
+        })
+        .collect()
+}
+
+/// The part of the stream that is a symbol.
+fn bounds(generation: &Generation, index: usize) -> (u64, u64) {
+    let start = generation.start + (index * generation.symbol_len) as u64;
+    (start, (start + generation.symbol_len as u64).min(generation.end()))
+}

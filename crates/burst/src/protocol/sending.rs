@@ -1,0 +1,435 @@
+//! Sending the stream: what is sent next and when, and what is sent again.
+
+mod buffer;
+mod flight;
+mod pacer;
+mod repairs;
+mod round_trip;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use buffer::SendBuffer;
+use flight::Flight;
+use pacer::{Pacer, bytes_f64};
+use repairs::Repairs;
+
+pub(super) use flight::Content;
+pub(super) use round_trip::{MAX_ACK_DELAY, RoundTrip};
+
+use super::frame::{self, Ack, REPAIR_OVERHEAD, STREAM_OVERHEAD};
+use super::packet::MAX_DATAGRAM_LEN;
+use super::rate;
+
+/// Data is protected by repair symbols when less of it is left than is sent in this many round
+/// trips.
+const REPAIRED_ROUND_TRIPS: f64 = 1.5;
+
+/// What was sent with a stream of bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) packets: u64,
+    pub(super) repeated: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Sending {
+    buffer: SendBuffer,
+    is_finished: bool,
+    /// The stream has arrived up to here, its end counted as one byte.
+    acked_to: u64,
+    /// The stream was sent up to here, its end counted as one byte.
+    next: u64,
+    /// How far the stream may be sent.
+    window: u64,
+    /// What is to be sent again: offsets and lengths. A length of 0 is the stream's end alone.
+    lost: BTreeMap<u64, u16>,
+    repairs: Repairs,
+    flight: Flight,
+    round_trip: RoundTrip,
+    model: rate::Model,
+    pacer: Pacer,
+    /// How often nothing was acknowledged in time.
+    timeouts: u32,
+    /// The number of packets that may be sent because of that.
+    probes: u8,
+    /// When the last packet that elicits an acknowledgement was sent.
+    eliciting_at: Duration,
+    /// Since when the peer's window lets nothing be sent.
+    stalled_since: Option<Duration>,
+    counts: Counts,
+}
+
+impl Sending {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self {
+            buffer: SendBuffer::new(capacity),
+            is_finished: false,
+            acked_to: 0,
+            next: 0,
+            window: 0,
+            lost: BTreeMap::new(),
+            repairs: Repairs::default(),
+            flight: Flight::new(),
+            round_trip: RoundTrip::default(),
+            model: rate::Model::new(None, MAX_DATAGRAM_LEN),
+            pacer: Pacer::default(),
+            timeouts: 0,
+            probes: 0,
+            eliciting_at: Duration::ZERO,
+            stalled_since: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// The connection is there: with the peer's window, the rate to start at in bytes/s, and the
+    /// handshake's round trip.
+    pub(super) fn establish(
+        &mut self,
+        window: u64,
+        rate: Option<f64>,
+        round_trip: Option<Duration>,
+    ) {
+        self.window = window;
+        self.model = rate::Model::new(rate, MAX_DATAGRAM_LEN);
+        if let Some(round_trip) = round_trip {
+            self.round_trip.add(round_trip);
+        }
+    }
+
+    /// The handshake's round trip, as a listener's end measures it.
+    pub(super) fn handle_first_round_trip(&mut self, round_trip: Duration) {
+        self.round_trip.add(round_trip);
+    }
+
+    /// A train to the peer had this rate.
+    pub(super) fn handle_train(&mut self, rate: f64) {
+        if self.next == 0 && self.model.in_flight() == 0 {
+            self.model = rate::Model::new(Some(rate), MAX_DATAGRAM_LEN);
+        } else {
+            self.model.on_train(rate);
+        }
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
+        self.buffer.write(bytes)
+    }
+
+    pub(super) fn finish(&mut self) {
+        self.is_finished = true;
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// Whether a writer that waits has room.
+    pub(super) fn has_room(&self) -> bool {
+        self.buffer.has_room()
+    }
+
+    /// Whether everything has arrived, and the end of the stream if there is one.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.acked_to >= self.end()
+    }
+
+    /// The peer says that it has everything that it wants, and that nothing is sent to it any more.
+    pub(super) fn handle_done(&mut self) {
+        if self.is_finished && self.next >= self.end() {
+            self.acked_to = self.end();
+        }
+    }
+
+    pub(super) fn written(&self) -> u64 {
+        self.buffer.written_to()
+    }
+
+    /// The bytes that were sent and not acknowledged.
+    pub(super) fn unacknowledged(&self) -> u64 {
+        self.next.saturating_sub(self.acked_to)
+    }
+
+    /// The bytes that were not sent.
+    pub(super) fn unsent(&self) -> u64 {
+        self.end() - self.next
+    }
+
+    pub(super) fn round_trip(&self) -> &RoundTrip {
+        &self.round_trip
+    }
+
+    pub(super) fn rate(&self) -> f64 {
+        self.model.rate()
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// How often in a row nothing was acknowledged in time.
+    pub(super) fn timeouts(&self) -> u32 {
+        self.timeouts
+    }
+
+    /// Since when the peer's window lets nothing be sent.
+    pub(super) fn stalled_since(&self) -> Option<Duration> {
+        self.stalled_since
+    }
+
+    /// The number of the next packet.
+    pub(super) fn next_number(&self) -> u64 {
+        self.flight.next_number()
+    }
+
+    /// Where the stream ends that is to be sent, its end counted as one byte.
+    fn end(&self) -> u64 {
+        self.buffer.written_to() + u64::from(self.is_finished)
+    }
+
+    /// Whether the peer's window lets nothing new be sent.
+    fn is_blocked(&self) -> bool {
+        self.unsent() > 0
+            && self.next >= self.window.min(self.buffer.written_to())
+            && self.next < self.buffer.written_to()
+    }
+
+    /// Handles an acknowledgement. Calls `arrived` with what other packets contained. Returns
+    /// whether it can be right.
+    pub(super) fn handle_ack(
+        &mut self,
+        now: Duration,
+        ack: &Ack<'_>,
+        mut arrived: impl FnMut(Content),
+    ) -> bool {
+        if ack.stream_end > self.next {
+            return false;
+        }
+        let lost = &mut self.lost;
+        let summary = self.flight.acknowledge(ack, |content| match content {
+            Content::Stream { offset, .. } => {
+                lost.remove(&offset);
+            }
+            other => arrived(other),
+        });
+        let Some(summary) = summary else { return false };
+        if ack.window > self.window {
+            self.window = ack.window;
+            self.stalled_since = None;
+        }
+        if ack.stream_end > self.acked_to {
+            self.acked_to = ack.stream_end;
+            self.buffer.acknowledge(ack.stream_end);
+            // What is behind the end was sent, so it is not an offset there.
+            self.lost = self.lost.split_off(&self.acked_to);
+        }
+        let delay = Duration::from_micros(ack.delay_us.into()).min(MAX_ACK_DELAY * 2);
+        let round_trip = summary.largest_sent_at.map(|at| {
+            let measured = now.saturating_sub(at);
+            measured.saturating_sub(delay.min(measured / 2)).max(Duration::from_micros(1))
+        });
+        if let Some(round_trip) = round_trip {
+            self.round_trip.add(round_trip);
+        }
+        if let Some(newest) = summary.newest {
+            self.timeouts = 0;
+            self.probes = 0;
+            self.repairs.on_arrived(summary.packets);
+            let acked = rate::Acked {
+                newest,
+                packets: summary.packets,
+                bytes: summary.bytes,
+                received_at: Duration::from_micros(ack.arrived_at_us),
+                round_trip: round_trip.unwrap_or(self.round_trip.longest()),
+            };
+            self.model.on_ack(now, &acked);
+        }
+        self.judge(now);
+        true
+    }
+
+    /// Finds what is lost.
+    fn judge(&mut self, now: Duration) {
+        let (lost, acked_to) = (&mut self.lost, self.acked_to);
+        let summary = self.flight.judge(now, &self.round_trip, |content| {
+            if let Content::Stream { offset, len } = content
+                && offset + u64::from(len).max(1) > acked_to
+            {
+                lost.insert(offset, len);
+            }
+        });
+        if let Some(newest) = summary.newest {
+            self.repairs.on_lost(summary.packets);
+            let lost = rate::Lost { newest, packets: summary.packets, bytes: summary.bytes };
+            self.model.on_loss(now, &lost);
+        }
+    }
+
+    /// Does what is due.
+    pub(super) fn handle_timeout(&mut self, now: Duration) {
+        if self.flight.loss_at(&self.round_trip).is_some_and(|at| now >= at) {
+            self.judge(now);
+        }
+        if self.probe_at().is_some_and(|at| now >= at) {
+            self.timeouts += 1;
+            self.probes = 2;
+            self.eliciting_at = now;
+        }
+    }
+
+    /// When something is to be sent because nothing is acknowledged.
+    fn probe_at(&self) -> Option<Duration> {
+        let waits = self.flight.has_outstanding() || self.is_blocked();
+        waits.then(|| self.eliciting_at + self.round_trip.timeout(self.timeouts))
+    }
+
+    /// When the next call of [`handle_timeout`](Self::handle_timeout) or
+    /// [`poll_transmit`](Self::poll_transmit) is due.
+    pub(super) fn poll_timeout(&self) -> Option<Duration> {
+        let loss_at = self.flight.loss_at(&self.round_trip);
+        let send_at = if self.probes > 0 {
+            Some(Duration::ZERO)
+        } else {
+            let (rate, train) = (self.model.rate(), train(&self.model));
+            self.wants_to_send().then(|| self.pacer.ready_at(rate, train))
+        };
+        [loss_at, self.probe_at(), send_at].into_iter().flatten().min()
+    }
+
+    /// Whether there is something to send, for which there is a window.
+    fn wants_to_send(&self) -> bool {
+        let is_new = self.unsent() > 0 && !self.is_blocked();
+        (is_new || !self.lost.is_empty() || self.repairs.is_ready())
+            && self.model.in_flight() < self.model.window()
+    }
+
+    /// Writes the frame that is to be sent now, if any, into at most `max_len` bytes.
+    pub(super) fn poll_transmit(
+        &mut self,
+        now: Duration,
+        max_len: usize,
+        frames: &mut Vec<u8>,
+    ) -> Option<Content> {
+        if self.probes > 0 {
+            self.probes -= 1;
+            return Some(self.write_probe(max_len, frames));
+        }
+        if !self.wants_to_send() {
+            if self.is_blocked() {
+                self.stalled_since.get_or_insert(now);
+            }
+            if self.model.in_flight() < self.model.window() {
+                self.model.on_idle();
+            }
+            return None;
+        }
+        let (rate, train) = (self.model.rate(), train(&self.model));
+        if !self.pacer.may_send(now, rate, train) {
+            return None;
+        }
+        if let Some((offset, len)) = self.lost.pop_first() {
+            return Some(self.write_repeated(offset, len, max_len, frames));
+        }
+        if self.repairs.write_ready(frames) {
+            self.counts.repeated += 1;
+            return Some(Content::Repair);
+        }
+        Some(self.write_new(max_len, frames))
+    }
+
+    /// New bytes of the stream, of which there are some or its end.
+    fn write_new(&mut self, max_len: usize, frames: &mut Vec<u8>) -> Content {
+        let written_to = self.buffer.written_to();
+        let offset = self.next;
+        let limit = written_to.min(self.window).saturating_sub(offset);
+        let protected =
+            self.model.rate() * REPAIRED_ROUND_TRIPS * self.round_trip.expected().as_secs_f64();
+        let is_tail = bytes_f64(usize::try_from(self.unsent()).unwrap_or(usize::MAX)) < protected;
+        // A repair symbol is as long as the data that it protects.
+        let overhead = if is_tail { REPAIR_OVERHEAD } else { STREAM_OVERHEAD };
+        let longest = max_len - overhead;
+        let len = usize::try_from(limit).unwrap_or(usize::MAX).min(longest);
+        let content = self.write_stream(offset, len, frames);
+        self.next += len as u64;
+        let is_end = self.is_finished && self.next == written_to;
+        self.next += u64::from(is_end);
+        self.counts.packets += 1;
+        let is_last = len < longest || self.unsent() == 0;
+        if len > 0 {
+            let chunk = repairs::Chunk { offset, len, longest, is_end };
+            self.repairs.on_sent(&chunk, is_tail, is_last, protected, &self.buffer);
+        }
+        content
+    }
+
+    fn write_repeated(
+        &mut self,
+        offset: u64,
+        len: u16,
+        max_len: usize,
+        frames: &mut Vec<u8>,
+    ) -> Content {
+        self.counts.repeated += 1;
+        // Packets may have become shorter since.
+        let fit = usize::from(len).min(max_len - STREAM_OVERHEAD);
+        if let Ok(rest) = u16::try_from(usize::from(len) - fit)
+            && rest > 0
+        {
+            self.lost.insert(offset + fit as u64, rest);
+        }
+        self.write_stream(offset, fit, frames)
+    }
+
+    fn write_stream(&mut self, offset: u64, len: usize, frames: &mut Vec<u8>) -> Content {
+        let end = offset + len as u64;
+        let written_to = self.buffer.written_to();
+        let is_end = self.is_finished && end == written_to;
+        // The last for now is acknowledged at once.
+        let is_urgent = end == written_to && self.lost.is_empty();
+        frame::write_stream(offset, is_end, is_urgent, frames);
+        let start = frames.len();
+        frames.resize(start + len, 0);
+        self.buffer.copy(offset, &mut frames[start..]);
+        Content::Stream { offset, len: u16::try_from(len).unwrap_or(u16::MAX) }
+    }
+
+    /// What is sent because nothing is acknowledged: the oldest bytes that are not, or new ones.
+    fn write_probe(&mut self, max_len: usize, frames: &mut Vec<u8>) -> Content {
+        if let Some((offset, len)) = self.lost.pop_first() {
+            return self.write_repeated(offset, len, max_len, frames);
+        }
+        if let Some((offset, len)) = self.flight.oldest_stream()
+            && offset + u64::from(len) >= self.acked_to
+        {
+            return self.write_repeated(offset, len, max_len, frames);
+        }
+        if self.unsent() > 0 && !self.is_blocked() {
+            return self.write_new(max_len, frames);
+        }
+        frame::write_ping(frames);
+        Content::Control
+    }
+
+    /// The next packet is sent, with so many bytes.
+    pub(super) fn on_sent(&mut self, now: Duration, bytes: usize, content: Content) {
+        let counts = match content {
+            Content::Nothing | Content::MtuProbe(_) => false,
+            Content::Stream { .. } | Content::Repair => {
+                self.pacer.on_sent(bytes);
+                true
+            }
+            Content::Control | Content::TrainReport => true,
+        };
+        let model = counts.then(|| self.model.on_sent(now, bytes));
+        if content != Content::Nothing {
+            self.eliciting_at = now;
+        }
+        self.flight.push(now, bytes, content, model);
+    }
+}
+
+/// The length of a train in bytes.
+fn train(model: &rate::Model) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "a number of bytes")]
+    let train = model.burst() as f64;
+    train
+}

@@ -1,0 +1,58 @@
+//! Two ends over a simulated network.
+
+mod hostile;
+mod pair;
+
+use std::time::Duration;
+
+use pair::{Pair, Path};
+use sim::Rng;
+
+/// A path of 300 ms.
+fn long(rate_bps: u64, loss_permille: u64) -> Path {
+    let perfect = Path::perfect(Duration::from_millis(150));
+    Path { loss_permille, rate_bps: Some(rate_bps), ..perfect }
+}
+
+#[test]
+fn a_stream_arrives_on_any_path() {
+    sim::run_seeds(1000, |seed| {
+        let mut rng = Rng::new(seed);
+        let mut pair = Pair::connect(seed, Path::drawn(seed), seed % 2 == 0);
+        let lens = [300_000, 300_000].map(|len| if rng.chance(20) { 0 } else { rng.index(len) });
+        if rng.chance(30) {
+            let at = rng.between(Duration::ZERO, Duration::from_secs(2));
+            pair.move_client(at);
+        }
+        if seed % 2 == 0 && rng.chance(50) {
+            pair.attack(hostile::attacker(seed));
+        }
+        pair.exchange(seed, lens);
+    });
+}
+
+#[test]
+fn a_long_path_is_full_from_the_first_round_trip_on() {
+    for (rate_bps, len, goal_s) in [
+        (200_000_000, 32 << 20, 2.4),
+        (1_000_000_000, 32 << 20, 1.4),
+        (500_000_000, 256 << 20, 5.8),
+    ] {
+        let mut pair = Pair::connect(1, long(rate_bps, 0), false);
+        let took = pair.exchange(1, [len, 0]);
+        println!("{rate_bps} {len}: {took:?} {:?}", pair.statistics());
+        assert!(took.as_secs_f64() < goal_s, "{took:?}");
+    }
+}
+
+/// What a client does while its address changes is delayed, not lost.
+#[test]
+fn the_client_changes_its_address() {
+    let path = Path::perfect(Duration::from_millis(20));
+    for at in [0, 30, 50, 200, 500] {
+        let mut pair = Pair::connect(at, Path { rate_bps: Some(10_000_000), ..path }, true);
+        pair.move_client(Duration::from_millis(at));
+        let took = pair.exchange(at, [1_000_000, 1_000_000]);
+        assert!(took < Duration::from_secs(5), "{at}: {took:?}");
+    }
+}

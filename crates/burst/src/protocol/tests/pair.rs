@@ -1,0 +1,301 @@
+//! A client and a listener over a simulated path.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::SecretKey;
+use sharing::Generator;
+use sim::{Bottleneck, Conditions, Event, LinkId, Network, Rng};
+use udp::streams::{Connection as _, Datagram, Endpoint, Load, Phase, Read, Routed, Statistics};
+
+use super::super::{Config, Connection, Listener, ListenerSecurity, Security};
+
+/// Both directions of a path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    pub(super) min_delay: Duration,
+    pub(super) max_delay: Duration,
+    pub(super) loss_permille: u64,
+    pub(super) duplication_permille: u64,
+    pub(super) rate_bps: Option<u64>,
+}
+
+impl Path {
+    pub(super) fn perfect(delay: Duration) -> Self {
+        Self {
+            min_delay: delay,
+            max_delay: delay,
+            loss_permille: 0,
+            duplication_permille: 0,
+            rate_bps: None,
+        }
+    }
+
+    /// Any path.
+    pub(super) fn drawn(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let min_delay = rng.between(Duration::from_micros(10), Duration::from_millis(150));
+        Self {
+            min_delay,
+            max_delay: min_delay + rng.between(Duration::ZERO, Duration::from_millis(20)),
+            loss_permille: [0, 1, 10, 100, 300][rng.index(5)],
+            duplication_permille: [0, 0, 10, 200][rng.index(4)],
+            rate_bps: [None, Some(1_000_000), Some(20_000_000), Some(1_000_000_000)][rng.index(4)],
+        }
+    }
+
+    fn conditions(&self) -> Conditions {
+        Conditions {
+            loss_permille: self.loss_permille,
+            duplication_permille: self.duplication_permille,
+            bottleneck: self.rate_bps.map(|rate_bps| Bottleneck {
+                rate_bps,
+                max_queue: Duration::from_millis(100),
+                is_policed: false,
+            }),
+            ..Conditions::delayed(self.min_delay, self.max_delay)
+        }
+    }
+}
+
+/// The bytes that a datagram takes of a link beside its own.
+const HEADERS: usize = 28;
+
+/// The client's and the listener's address. The client's port changes with its address.
+pub(super) const LISTENER: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2)), 7);
+
+pub(super) fn client_address(port: u16) -> SocketAddr {
+    ([192, 0, 2, 1], port).into()
+}
+
+/// Makes datagrams of one that it has seen.
+pub(super) type Attacker = Box<dyn FnMut(&[u8]) -> Vec<Vec<u8>>>;
+
+/// The two ends of a connection.
+pub(super) struct Pair {
+    network: Network<()>,
+    /// To the listener and to the client.
+    links: [LinkId; 2],
+    client: Connection,
+    listener: Listener,
+    /// The listener's end.
+    server: Option<(u64, Box<dyn udp::streams::Connection>)>,
+    /// The client's port.
+    port: u16,
+    moves_at: Option<Duration>,
+    /// Makes datagrams that arrive besides each one.
+    attacker: Option<Attacker>,
+}
+
+impl Pair {
+    /// A client that is about to send its hello.
+    pub(super) fn connect(seed: u64, path: Path, is_encrypted: bool) -> Self {
+        let mut network = Network::new(seed);
+        let links = [(); 2].map(|()| {
+            let link = network.link(path.min_delay, path.max_delay);
+            *network.conditions_mut(link) = path.conditions();
+            link
+        });
+        let config = Config {
+            connect_timeout: Duration::from_secs(60),
+            silence_timeout: Duration::from_secs(60),
+            ..Config::default()
+        };
+        let (one, two) = (SecretKey::new(&[1; 32]), SecretKey::new(&[2; 32]));
+        let (security, peer) = if is_encrypted {
+            let expected = one.public();
+            let public = two.public();
+            let known = Arc::new(move |key: &keys::PublicKey| *key == expected);
+            (Security::Noise(&one, public), ListenerSecurity::Noise(Arc::new(two), known))
+        } else {
+            (Security::Insecure, ListenerSecurity::Insecure)
+        };
+        let mut generator = Generator::seeded().unwrap();
+        let client =
+            Connection::connect(config, LISTENER, &security, &mut generator, network.now());
+        let listener = Listener::new(config, peer, generator).unwrap();
+        Self {
+            network,
+            links,
+            client: client.unwrap(),
+            listener,
+            server: None,
+            port: 1,
+            moves_at: None,
+            attacker: None,
+        }
+    }
+
+    /// From now on an attacker sends to both ends.
+    pub(super) fn attack(&mut self, attacker: Attacker) {
+        self.attacker = Some(attacker);
+    }
+
+    /// From this time on the client sends from another address.
+    pub(super) fn move_client(&mut self, at: Duration) {
+        self.moves_at = Some(at);
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.network.now()
+    }
+
+    pub(super) fn statistics(&self) -> Vec<Statistics> {
+        let server = self.server.as_ref().map(|(_, server)| server.statistics());
+        [Some(self.client.statistics()), server].into_iter().flatten().collect()
+    }
+
+    /// Sends so many random bytes from the client and from the listener's end at once, and waits
+    /// until all have arrived and both ends know it. Returns how long that took.
+    pub(super) fn exchange(&mut self, seed: u64, lens: [usize; 2]) -> Duration {
+        let began = self.now();
+        let mut rng = Rng::new(seed ^ 0xdead);
+        let streams = lens.map(|len| {
+            let mut bytes = vec![0; len];
+            for word in bytes.chunks_mut(8) {
+                word.copy_from_slice(&rng.next_u64().to_le_bytes()[..word.len()]);
+            }
+            bytes
+        });
+        let (mut written, mut read) = ([0, 0], [0, 0]);
+        let mut has_all = [false, false];
+        let mut is_flushed = [false, false];
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            for end in 0..2 {
+                let now = self.network.now();
+                let connection: &mut dyn udp::streams::Connection = match &mut self.server {
+                    _ if end == 0 => &mut self.client,
+                    Some((_, server)) if server.state().phase != Phase::Connecting => &mut **server,
+                    _ => continue,
+                };
+                if let Some(error) = connection.error() {
+                    panic!("seed {seed}: {error}");
+                }
+                let (own, other) = (&streams[end], &streams[1 - end]);
+                let is_over = connection.state().phase == Phase::Over;
+                if written[end] < own.len() {
+                    written[end] += connection.write(&own[written[end]..], now).unwrap();
+                }
+                if written[end] == own.len() && !is_over {
+                    connection.finish(now);
+                }
+                while !has_all[end] {
+                    match connection.read(&mut buffer, now).unwrap() {
+                        Read::Bytes(count) => {
+                            let at = read[end];
+                            assert!(buffer[..count] == other[at..at + count], "seed {seed}");
+                            read[end] += count;
+                        }
+                        Read::Nothing => break,
+                        Read::End => {
+                            assert_eq!(read[end], other.len(), "seed {seed}");
+                            has_all[end] = true;
+                        }
+                    }
+                }
+                is_flushed[end] = written[end] == own.len() && connection.is_flushed();
+            }
+            if has_all == [true, true] && is_flushed == [true, true] {
+                return self.now().saturating_sub(began);
+            }
+            self.transmit();
+            self.step(seed);
+        }
+    }
+
+    /// Sends what both ends have to send.
+    pub(super) fn transmit(&mut self) {
+        let now = self.network.now();
+        if self.moves_at.is_some_and(|at| now >= at) {
+            self.moves_at = None;
+            self.port += 1;
+        }
+        let mut datagram = Vec::new();
+        while self.client.poll_transmit(now, &mut datagram) == Some(LISTENER) {
+            self.put(0, std::mem::take(&mut datagram));
+        }
+        let Some((_, server)) = &mut self.server else { return };
+        let mut datagrams = Vec::new();
+        while let Some(to) = server.poll_transmit(now, &mut datagram) {
+            // What is for another address is lost.
+            if to == client_address(self.port) {
+                datagrams.push(std::mem::take(&mut datagram));
+            }
+            datagram.clear();
+        }
+        for datagram in datagrams {
+            self.put(1, datagram);
+        }
+    }
+
+    fn put(&mut self, link: usize, mut datagram: Vec<u8>) {
+        datagram.resize(datagram.len() + HEADERS, 0);
+        self.network.send_datagram(self.links[link], datagram);
+    }
+
+    /// The next event.
+    pub(super) fn step(&mut self, seed: u64) {
+        let server = self.server.as_ref().map(|(_, server)| server);
+        let timeouts = [self.client.poll_timeout(), server.and_then(|it| it.poll_timeout())];
+        let Some(deadline) = timeouts.into_iter().flatten().min() else {
+            panic!("seed {seed}: both are over");
+        };
+        assert!(self.now() < Duration::from_secs(2000), "seed {seed}: {:?}", self.client);
+        match self.network.next_event_until(deadline) {
+            Some(Event::Arrived { link, mut bytes }) => {
+                bytes.truncate(bytes.len() - HEADERS);
+                let end = usize::from(link == self.links[1]);
+                if let Some(mut attacker) = self.attacker.take() {
+                    for datagram in attacker(&bytes) {
+                        self.deliver(end, &datagram);
+                    }
+                    self.attacker = Some(attacker);
+                }
+                self.deliver(end, &bytes);
+            }
+            Some(_) => {}
+            None => {
+                let now = self.network.now();
+                self.client.handle_timeout(now);
+                if let Some((id, server)) = &mut self.server {
+                    server.handle_timeout(now);
+                    if server.poll_timeout().is_none() {
+                        self.listener.forget(*id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A datagram arrives at the listener (0) or the client (1).
+    fn deliver(&mut self, end: usize, bytes: &[u8]) {
+        let now = self.network.now();
+        let from = if end == 0 { client_address(self.port) } else { LISTENER };
+        let datagram = Datagram { from, bytes, arrived_at: now };
+        if end == 1 {
+            self.client.handle_datagram(now, &datagram);
+            return;
+        }
+        match self.listener.handle_datagram(now, &datagram, Load::Light) {
+            Routed::Accept { id, connection } => match &self.server {
+                Some((_, server)) if server.state().phase != Phase::Connecting => {
+                    self.listener.forget(id);
+                }
+                // The client has another address than with its first hello.
+                _ => self.server = Some((id, connection)),
+            },
+            Routed::To(id) => {
+                if let Some((own, server)) = &mut self.server
+                    && *own == id
+                {
+                    server.handle_datagram(now, &datagram);
+                }
+            }
+            Routed::Answer(answer) => self.put(1, answer),
+            Routed::NotMine | Routed::Nothing => {}
+        }
+    }
+}
