@@ -3,10 +3,11 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 600
 FIGURES ?=
+PREFIX ?= /usr/local
 FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul superpacket directory \
 	signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api
 
-.PHONY: help demo test lint bench speed docs fuzz soak browser neon figures setup setup-lab setup-lint audit
+.PHONY: help demo test lint bench speed docs fuzz soak browser neon figures setup setup-lab setup-lint audit install-lib
 
 help:
 	@echo 'make demo    a file crosses three channels that no two of them can read'
@@ -20,6 +21,7 @@ help:
 	@echo 'make soak    large files, a tunnel, a stream and a refresh under 100,000 random conditions each, floods, streams that break, servers that are killed and cut off: two hours'
 	@echo 'make figures every experiment of the laboratory, or FIGURES="NAME ...", into docs/results: hours'
 	@echo 'make neon    tests of the sharing crate for 64-bit ARM, emulated'
+	@echo 'make install-lib PREFIX=$(PREFIX)   the transport layer for C and C++: headers and libraries'
 	@echo 'make audit   known vulnerabilities of dependencies (needs the network)'
 
 demo:
@@ -81,7 +83,7 @@ neon:
 	scripts/neon
 
 setup:
-	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd faketime g++ libudt.so:libudt-dev
+	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd faketime gcc g++ pkg-config libudt.so:libudt-dev
 
 setup-lab:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk
@@ -89,6 +91,10 @@ setup-lab:
 setup-lint:
 	scripts/setup python3
 	@command -v cargo-deny >/dev/null || { echo 'installing cargo-deny, once: a few minutes'; $(CARGO) install --locked cargo-deny; }
+
+install-lib:
+	$(CARGO) build --release --locked --package sunder-transport-c
+	scripts/install-lib target/release $(PREFIX)
 
 audit: setup-lint
 	$(CARGO) deny --locked check advisories

@@ -80,6 +80,14 @@ pub enum Error {
         /// The other end.
         peer: String,
     },
+    /// A message is longer than the receiver takes.
+    #[error("a message of {length} bytes is longer than the {max} that are taken")]
+    TooLong {
+        /// Of the message.
+        length: u64,
+        /// What [`Messages::receive`](crate::Messages::receive) was told.
+        max: usize,
+    },
     /// The listener is closed.
     #[error("the listener is closed")]
     Closed,
@@ -111,6 +119,7 @@ impl Error {
             (io::ErrorKind::TimedOut, Some(after)) if source.get_ref().is_none() => {
                 Self::TimedOut { step, peer, after }
             }
+            (io::ErrorKind::UnexpectedEof, _) if step == Step::Read => Self::Truncated { peer },
             _ => Self::Io { step, peer, source },
         }
     }
@@ -120,7 +129,9 @@ impl Error {
             Self::Io { source, .. } | Self::Resolve { source, .. } => source.kind(),
             Self::TimedOut { .. } => io::ErrorKind::TimedOut,
             Self::Truncated { .. } => io::ErrorKind::UnexpectedEof,
-            Self::Changed { .. } | Self::Security { .. } => io::ErrorKind::InvalidData,
+            Self::Changed { .. } | Self::Security { .. } | Self::TooLong { .. } => {
+                io::ErrorKind::InvalidData
+            }
             Self::Closed => io::ErrorKind::NotConnected,
             Self::Random(_) => io::ErrorKind::Other,
             Self::Address { .. } | Self::UnknownTransport { .. } | Self::NoKey { .. } => {

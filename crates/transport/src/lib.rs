@@ -37,6 +37,7 @@
 //! ```
 
 mod error;
+mod messages;
 mod model;
 mod net;
 mod options;
@@ -45,6 +46,7 @@ mod stream;
 mod transports;
 
 pub use error::{Error, Step};
+pub use messages::Messages;
 pub use model::Exchange;
 pub use net::connection::Closer;
 pub use net::{Connection, Listener, Reader, Statistics, Writer, connect};

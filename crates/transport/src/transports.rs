@@ -1,5 +1,7 @@
 //! The transports. Each is one file and one line here.
 
+mod datagrams;
+mod sabul;
 pub(crate) mod tcp;
 mod tcp_info;
 
@@ -8,12 +10,19 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use udp::streams::{Accepted, Acceptor, Endpoint, Stream};
+use udp::{BindTo, Socket};
+
 use crate::error::Error;
 use crate::options::{Choice, Options};
 use crate::stream::ByteStream;
+use datagrams::DatagramStream;
 
 /// All of them, in the order of `--help`.
-static TRANSPORTS: &[&dyn Transport] = &[&tcp::Tcp];
+static TRANSPORTS: &[&dyn Transport] = &[&tcp::Tcp, &sabul::Sabul];
+
+/// Connections over UDP that are open, and that nobody has taken.
+const BACKLOG: usize = 128;
 
 /// What is used where nothing is known of the path.
 pub(crate) static DEFAULT: &dyn Transport = &tcp::Tcp;
@@ -28,6 +37,44 @@ pub(crate) trait Transport: Sync {
 
     /// Connects, within [`Options::connect_timeout`].
     fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>>;
+
+    /// How it listens, if it is over UDP.
+    ///
+    /// # Errors
+    /// When the system or the options do not allow it.
+    fn endpoint(&self, _options: &Options) -> io::Result<Option<Box<dyn Endpoint>>> {
+        Ok(None)
+    }
+
+    /// A connection that its endpoint has accepted.
+    fn wrap(&self, stream: Stream) -> Arc<dyn ByteStream> {
+        let transport = self.name();
+        Arc::new(DatagramStream { stream, transport, congestion: None })
+    }
+}
+
+/// Accepts connections of all transports over UDP, on one socket.
+pub(crate) struct DatagramListener(Acceptor);
+
+impl DatagramListener {
+    /// Listens. A datagram belongs to the first transport whose endpoint takes it.
+    pub(crate) fn bind(address: SocketAddr, options: &Options) -> io::Result<Self> {
+        let endpoints = TRANSPORTS.iter().map(|transport| transport.endpoint(options));
+        let endpoints = endpoints.filter_map(io::Result::transpose).collect::<io::Result<_>>()?;
+        let socket = Socket::bind(&BindTo { local: address, device: None })?;
+        Ok(Self(Acceptor::new(socket, endpoints, BACKLOG)?))
+    }
+
+    pub(crate) fn accept(&self) -> io::Result<Arc<dyn ByteStream>> {
+        let Accepted { stream, protocol } = self.0.accept()?;
+        let transport = TRANSPORTS.iter().find(|transport| transport.name() == protocol);
+        transport.map(|transport| transport.wrap(stream)).ok_or(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Accepts no more: [`Self::accept`] fails.
+    pub(crate) fn close(&self) {
+        self.0.close();
+    }
 }
 
 /// The names of all transports, and what each is for.

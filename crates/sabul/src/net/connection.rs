@@ -134,8 +134,8 @@ impl streams::Connection for Driven {
                 let is_over = connection.is_over();
                 State {
                     phase: if is_over { Phase::Over } else { Phase::Open },
-                    is_readable: is_over || connection.readable() > 0,
-                    is_writable: is_over || connection.has_much_room(),
+                    is_readable: connection.has_ended() || connection.readable() > 0,
+                    is_writable: connection.has_ended() || connection.has_much_room(),
                 }
             }
             Stage::Refused(_) => State { phase: Phase::Over, is_readable: true, is_writable: true },

@@ -1,5 +1,6 @@
 //! Congestion control: how fast packets are sent, and how many may be unacknowledged.
 
+mod delivery;
 mod native;
 
 use std::fmt::Debug;
@@ -36,6 +37,8 @@ pub struct Acked {
     pub next: u64,
     /// How many of them are new.
     pub packets: u64,
+    /// Whether it is a light one, which is sent for every 64 packets.
+    pub is_light: bool,
     /// The mean round-trip time.
     pub round_trip: Duration,
     /// The shortest round-trip time that was measured.
@@ -53,12 +56,16 @@ pub struct Acked {
 pub struct Lost {
     /// The first packet that is lost.
     pub first: u64,
+    /// The packet after the last one that is lost: it has arrived.
+    pub end: u64,
     /// How many packets are newly lost.
     pub packets: u64,
     /// The number of the next new packet.
     pub next_number: u64,
-    /// The mean round-trip time.
+    /// As in [`Acked`].
     pub round_trip: Duration,
+    /// As in [`Acked`].
+    pub least_round_trip: Duration,
     /// As in [`Acked`].
     pub arrival_speed: f64,
 }

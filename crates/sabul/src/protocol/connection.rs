@@ -122,7 +122,12 @@ enum Phase {
     },
     /// Closed here, and over.
     Over,
-    /// The peer has closed the connection.
+    /// The peer has closed the connection. Its last acknowledgement, which may have been overtaken,
+    /// counts until then.
+    PeerShutDown {
+        until: Duration,
+    },
+    /// The peer has closed the connection, and it is over.
     ClosedByPeer,
     Failed(ConnectionError),
 }
@@ -194,9 +199,11 @@ impl Connection {
         match self.phase {
             Phase::Open => Ok(self.send.write(bytes)),
             Phase::Failed(error) => Err(error),
-            Phase::Flushing | Phase::ShutDown { .. } | Phase::Over | Phase::ClosedByPeer => {
-                Err(ConnectionError::Closed)
-            }
+            Phase::Flushing
+            | Phase::ShutDown { .. }
+            | Phase::Over
+            | Phase::PeerShutDown { .. }
+            | Phase::ClosedByPeer => Err(ConnectionError::Closed),
         }
     }
 
@@ -212,8 +219,13 @@ impl Connection {
         }
         match self.phase {
             Phase::Failed(error) => Err(error),
-            Phase::ClosedByPeer if self.receive.missing().is_empty() => Ok(Read::End),
-            Phase::ClosedByPeer => Err(ConnectionError::Truncated),
+            Phase::PeerShutDown { .. } | Phase::ClosedByPeer => {
+                if self.receive.missing().is_empty() {
+                    Ok(Read::End)
+                } else {
+                    Err(ConnectionError::Truncated)
+                }
+            }
             Phase::Open | Phase::Flushing | Phase::ShutDown { .. } | Phase::Over => {
                 Ok(Read::Nothing)
             }
@@ -246,6 +258,11 @@ impl Connection {
             self.phase = Phase::Flushing;
             self.end_flushing(now);
         }
+    }
+
+    /// Whether nothing more comes from the peer, or can be written.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_over() || matches!(self.phase, Phase::PeerShutDown { .. })
     }
 
     /// Whether it has ended, and needs no more datagrams or timeouts. What has arrived can still be
@@ -296,7 +313,7 @@ impl Connection {
         match self.phase {
             Phase::Over | Phase::ClosedByPeer | Phase::Failed(_) => return None,
             _ if self.due.has_any() => return Some(self.started_at),
-            Phase::ShutDown { until } => return Some(until),
+            Phase::ShutDown { until } | Phase::PeerShutDown { until } => return Some(until),
             Phase::Open | Phase::Flushing => {}
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
@@ -329,7 +346,15 @@ impl Connection {
                 self.phase = Phase::Over;
                 return;
             }
-            Phase::ShutDown { .. } | Phase::Over | Phase::ClosedByPeer | Phase::Failed(_) => return,
+            Phase::PeerShutDown { until } if now >= until => {
+                self.phase = Phase::ClosedByPeer;
+                return;
+            }
+            Phase::ShutDown { .. }
+            | Phase::Over
+            | Phase::PeerShutDown { .. }
+            | Phase::ClosedByPeer
+            | Phase::Failed(_) => return,
         }
         if now.saturating_sub(self.heard_at) >= self.agreed.silence {
             self.phase = Phase::Failed(ConnectionError::Silent(self.agreed.silence));
@@ -338,11 +363,9 @@ impl Connection {
         if self.timers.take_acknowledge(now) {
             self.due.full_ack = true;
         }
-        if self.timers.take_losses(now) {
-            self.due.losses = self.timers.old_losses(self.receive.missing());
-            if !self.receive.missing().is_empty() {
-                self.timers.report_losses(now, self.report_interval());
-            }
+        let interval = self.report_interval();
+        for losses in self.timers.take_losses(now, self.receive.missing(), interval).iter() {
+            self.due.losses.insert(losses);
         }
         if self.timers.take_tail(now)
             && self.send.unacknowledged() > 0
@@ -350,7 +373,7 @@ impl Connection {
         {
             // The last packets may be lost: one of them makes the peer answer.
             let last = self.send.next_number() - 1;
-            self.send.lose(last..last + 1);
+            self.send.lose(last..last + 1, now);
         }
         if self.timers.take_silence(now, self.round_trip.late()) {
             if self.send.in_flight() > 0 {

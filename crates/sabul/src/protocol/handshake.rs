@@ -50,9 +50,9 @@ pub struct Connecting {
     request: Handshake,
     seed: u64,
     began_at: Duration,
-    /// When the request was sent last, and how often.
+    /// When the request was sent first and last.
+    first_sent_at: Option<Duration>,
     sent_at: Option<Duration>,
-    sends: u32,
 }
 
 /// What a datagram has brought to a client that connects.
@@ -81,7 +81,7 @@ impl Connecting {
             address: address_words(peer),
         };
         let seed = u64::from(socket) << 32 | u64::from(first_number);
-        Self { config, request, seed, began_at: now, sent_at: None, sends: 0 }
+        Self { config, request, seed, began_at: now, first_sent_at: None, sent_at: None }
     }
 
     /// The identifier of this end's socket.
@@ -95,7 +95,7 @@ impl Connecting {
             return false;
         }
         self.sent_at = Some(now);
-        self.sends += 1;
+        self.first_sent_at.get_or_insert(now);
         write(self.request, 0, datagram);
         true
     }
@@ -136,14 +136,14 @@ impl Connecting {
                 self.request.request = RequestKind::Second;
                 self.request.cookie = answer.cookie;
                 self.sent_at = None;
-                self.sends = 0;
+                self.first_sent_at = None;
                 Connected::NotYet
             }
             (RequestKind::Second, RequestKind::Second) => match self.agree(&answer) {
                 Some(agreed) => {
-                    // A repeated request does not tell which one was answered.
-                    let sent_at = self.sent_at.filter(|_| self.sends == 1);
-                    let round_trip = sent_at.map(|at| now.saturating_sub(at));
+                    // Too long by the time until the request was repeated, if only the repeated one
+                    // has arrived. Later measurements correct it.
+                    let round_trip = self.first_sent_at.map(|at| now.saturating_sub(at));
                     Connected::Yes(Box::new(connection(agreed, self.seed, round_trip, now)))
                 }
                 None => Connected::NotYet,

@@ -45,19 +45,22 @@ impl<'a> LossReport<'a> {
     }
 }
 
-/// Writes the first ranges of a set, as many as fit into `max_len` bytes.
-pub(crate) fn write_ranges(lost: &Ranges, max_len: usize) -> Vec<u8> {
+/// Writes the first ranges of a set, as many as fit into `max_len` bytes, and removes them from it.
+pub(crate) fn write_ranges(lost: &mut Ranges, max_len: usize) -> Vec<u8> {
     let mut body = Vec::new();
+    let mut written = 0;
     for range in lost.iter() {
         if body.len() + 8 > max_len {
             break;
         }
+        written = range.end;
         let (first, last) = (number::to_wire(range.start), number::to_wire(range.end - 1));
         if first != last {
             body.extend_from_slice(&(first | RANGE).to_be_bytes());
         }
         body.extend_from_slice(&last.to_be_bytes());
     }
+    lost.remove(0..written);
     body
 }
 
@@ -76,8 +79,10 @@ mod tests {
         for range in [3..6, 7..8, 9..13] {
             lost.insert(range);
         }
-        assert_eq!(write_ranges(&lost, 100), body);
-        assert_eq!(write_ranges(&lost, 19), body[..12]);
+        assert_eq!(write_ranges(&mut lost.clone(), 100), body);
+        assert_eq!(write_ranges(&mut lost, 19), body[..12]);
+        assert_eq!(write_ranges(&mut lost, 19), body[12..]);
+        assert!(lost.is_empty());
     }
 
     #[test]

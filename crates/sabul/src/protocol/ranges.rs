@@ -26,6 +26,14 @@ impl Ranges {
         self.ends.iter().map(|(&start, &end)| start..end)
     }
 
+    /// The parts of the ranges that are within `bounds`, in ascending order.
+    pub(crate) fn within(&self, bounds: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let Range { start, end } = *bounds;
+        let before = self.ends.range(..start).next_back().filter(|(_, other)| **other > start);
+        let inside = self.ends.range(start..end.max(start));
+        before.into_iter().chain(inside).map(move |(&from, &to)| from.max(start)..to.min(end))
+    }
+
     /// Adds numbers. Returns how many of them are new.
     pub(crate) fn insert(&mut self, range: Range<u64>) -> u64 {
         if range.is_empty() {
@@ -109,6 +117,11 @@ mod tests {
                 prop_assert_eq!(ranges.len(), set.len() as u64);
                 let starts: Vec<_> = ranges.iter().collect();
                 prop_assert!(starts.windows(2).all(|pair| pair[0].end < pair[1].start));
+            }
+            for (start, end) in [(0, 20), (13, 14), (30, 30), (25, 80)] {
+                let within: Vec<u64> = ranges.within(&(start..end)).flatten().collect();
+                let expected = set.iter().copied().filter(|number| (start..end).contains(number));
+                prop_assert!(expected.eq(within));
             }
             prop_assert_eq!(ranges.pop_first(), set.pop_first());
         }

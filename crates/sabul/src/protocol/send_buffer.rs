@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::time::Duration;
 
 use super::ranges::Ranges;
 
@@ -34,6 +35,8 @@ struct SentPacket {
     /// The position in the stream of its first byte.
     start: usize,
     len: usize,
+    /// When it was sent last.
+    sent_at: Duration,
 }
 
 /// A packet to be sent.
@@ -108,10 +111,12 @@ impl SendBuffer {
     }
 
     /// The next packet, which counts as sent. Lost ones come first.
-    pub(crate) fn next_packet(&mut self, window: u64) -> Option<Outgoing> {
+    pub(crate) fn next_packet(&mut self, now: Duration, window: u64) -> Option<Outgoing> {
         if let Some(number) = self.lost.pop_first() {
-            let len = self.packet(number)?.len;
-            return Some(Outgoing { number, len, is_repeated: true });
+            let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+            let packet = self.sent.get_mut(index)?;
+            packet.sent_at = now;
+            return Some(Outgoing { number, len: packet.len, is_repeated: true });
         }
         if !self.has_packet(window) {
             return None;
@@ -120,7 +125,7 @@ impl SendBuffer {
         let len = self.unsent.min(self.max_payload);
         self.unsent -= len;
         let number = self.next_number();
-        self.sent.push_back(SentPacket { start, len });
+        self.sent.push_back(SentPacket { start, len, sent_at: now });
         Some(Outgoing { number, len, is_repeated: false })
     }
 
@@ -165,13 +170,20 @@ impl SendBuffer {
         self.window = self.window.saturating_sub(packets);
     }
 
-    /// The peer lacks packets. Returns how many of them are not acknowledged and were not known to
-    /// be lost, or `None` if such packets were never sent.
-    pub(crate) fn lose(&mut self, numbers: Range<u64>) -> Option<u64> {
+    /// The peer lacks packets. Those that were sent after `sent_before` are still on the way.
+    /// Returns how many others are not acknowledged and were not known to be lost, or `None` if
+    /// such packets were never sent.
+    pub(crate) fn lose(&mut self, numbers: Range<u64>, sent_before: Duration) -> Option<u64> {
         if numbers.end > self.next_number() {
             return None;
         }
-        Some(self.lost.insert(numbers.start.max(self.first)..numbers.end))
+        let mut lost = 0;
+        for number in numbers.start.max(self.first)..numbers.end {
+            if self.packet(number).is_some_and(|packet| packet.sent_at <= sent_before) {
+                lost += self.lost.insert(number..number + 1);
+            }
+        }
+        Some(lost)
     }
 
     /// Takes all packets that are not acknowledged for lost.

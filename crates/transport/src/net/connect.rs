@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::connection::Connection;
 use super::handshaking;
 use crate::error::{Error, Step};
-use crate::options::{Choice, Options};
+use crate::options::{Choice, Options, Security};
 use crate::stream::ByteStream;
 use crate::transports;
 
@@ -16,6 +16,9 @@ use crate::transports;
 /// When there is no connection within the time limits of the options, or the other end is not the
 /// expected one.
 pub fn connect(address: &str, options: &Options) -> Result<Connection, Error> {
+    if let Security::Noise { peers, .. } = &options.security {
+        handshaking::expected(peers, address)?;
+    }
     let stream = open(address, options)?;
     let connection = handshaking::initiate(stream, address.to_owned(), options)?;
     let limited = connection.set_timeout(options.timeout);

@@ -33,7 +33,7 @@ pub(super) fn initiate(
         steps.send(Step::Hello, &Mode::Plain.prefix())?;
         return Ok(Connection::plain(stream, name, false));
     };
-    let peer = the_only(peers).ok_or_else(|| Error::NoKey { peer: name.clone() })?;
+    let peer = expected(peers, &name)?;
     let (initiator, hello) = Initiator::new(identity, peer, ephemeral()?);
     steps.send(Step::Hello, &hello)?;
     match steps.receive::<1>(Step::Answer)?[0] {
@@ -96,14 +96,11 @@ pub(super) fn respond(
     }
 }
 
-/// The key of the other end, if it is known.
-fn the_only(peers: &Peers) -> Option<&PublicKey> {
+/// The one key that the end at `name` has to have.
+pub(super) fn expected<'a>(peers: &'a Peers, name: &str) -> Result<&'a PublicKey, Error> {
     match peers {
-        Peers::Pinned(keys) => match &keys[..] {
-            [key] => Some(key),
-            _ => None,
-        },
-        Peers::Any => None,
+        Peers::Pinned(keys) if keys.len() == 1 => Ok(&keys[0]),
+        _ => Err(Error::NoKey { peer: name.to_owned() }),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -20,10 +20,13 @@ use super::pending::Pending;
 use crate::error::{Error, Step};
 use crate::options::Options;
 use crate::stream::ByteStream;
-use crate::transports::tcp;
+use crate::transports::{DatagramListener, tcp};
 
 /// The most connections whose handshake is complete and that the program has not accepted.
 const MAX_ACCEPTED: usize = 128;
+
+/// How many ports the system may choose in vain.
+const MAX_PORTS_TRIED: usize = 20;
 
 /// The pause after the system has refused to accept.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -43,6 +46,8 @@ pub struct Listener {
 struct Shared {
     options: Options,
     tcp: tcp::Listener,
+    /// On the same port number.
+    udp: DatagramListener,
     pending: Pending,
     refused: Mutex<LogRateLimiter>,
     is_closed: AtomicBool,
@@ -64,25 +69,29 @@ impl Listener {
         let failed = |error| Error::at(Step::Listen, address, error, None);
         let mut last = io::ErrorKind::AddrNotAvailable.into();
         for candidate in resolve(address)? {
-            match tcp::Listener::bind(candidate, options) {
-                Ok(tcp) => return Self::start(tcp, options.clone()).map_err(failed),
+            match bind(candidate, options) {
+                Ok((tcp, udp)) => return Self::start(tcp, udp, options.clone()).map_err(failed),
                 Err(error) => last = error,
             }
         }
         Err(failed(last))
     }
 
-    fn start(tcp: tcp::Listener, options: Options) -> io::Result<Self> {
+    fn start(tcp: tcp::Listener, udp: DatagramListener, options: Options) -> io::Result<Self> {
         let address = tcp.local_addr()?;
         let (sender, accepted) = sync_channel(MAX_ACCEPTED);
         let shared = Arc::new(Shared {
             options,
             tcp,
+            udp,
             pending: Pending::default(),
             refused: Mutex::default(),
             is_closed: AtomicBool::new(false),
         });
         let listener = Self { address, accepted, shared: shared.clone() };
+        let (of_udp, to_udp) = (shared.clone(), sender.clone());
+        let accepting = move || of_udp.accept_datagrams(&to_udp);
+        thread::Builder::new().name("transport-udp".into()).spawn(accepting)?;
         let accepting = move || shared.accept(&sender);
         thread::Builder::new().name("transport-tcp".into()).spawn(accepting)?;
         Ok(listener)
@@ -96,9 +105,41 @@ impl Listener {
         self.accepted.recv().map_err(|_| Error::Closed)
     }
 
+    /// As [`Self::accept`], but waits for no longer than `limit`; then it is `None`.
+    ///
+    /// # Errors
+    /// When the listener has failed.
+    pub fn accept_timeout(&self, limit: Duration) -> Result<Option<Connection>, Error> {
+        match self.accepted.recv_timeout(limit) {
+            Ok(connection) => Ok(Some(connection)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(Error::Closed),
+        }
+    }
+
     /// The address where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+}
+
+/// Sockets of TCP and UDP with one port number.
+fn bind(address: SocketAddr, options: &Options) -> io::Result<(tcp::Listener, DatagramListener)> {
+    let mut attempts = 0;
+    loop {
+        let tcp = tcp::Listener::bind(address, options)?;
+        match DatagramListener::bind(tcp.local_addr()?, options) {
+            Ok(udp) => return Ok((tcp, udp)),
+            // The system has chosen a port of TCP that is in use with UDP.
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && address.port() == 0
+                    && attempts < MAX_PORTS_TRIED =>
+            {
+                attempts += 1;
+            }
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -106,6 +147,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::Relaxed);
         self.shared.tcp.close();
+        self.shared.udp.close();
         self.shared.pending.close();
     }
 }
@@ -124,6 +166,20 @@ impl Shared {
                         warn!(%error, so_often, "cannot accept connections for a moment");
                     }
                     thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Accepts connections over UDP until the listener is closed or its socket has failed.
+    fn accept_datagrams(self: Arc<Self>, accepted: &SyncSender<Connection>) {
+        loop {
+            match self.udp.accept() {
+                Ok(stream) => self.clone().spawn_handshake(&stream, accepted.clone()),
+                Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
+                Err(error) => {
+                    warn!(%error, "no more connections over UDP");
+                    return;
                 }
             }
         }

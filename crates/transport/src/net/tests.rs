@@ -7,7 +7,7 @@ use keys::SecretKey;
 
 use super::*;
 use crate::error::{Error, Step};
-use crate::options::{Options, Security};
+use crate::options::{Choice, Options, Security};
 use crate::protocol::handshake::{HandshakeError, Refusal};
 
 fn secret(number: u8) -> SecretKey {
@@ -29,19 +29,31 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + (i >> 8) * 7).to_le_bytes()[0]).collect()
 }
 
+/// The transports.
+fn all() -> impl Iterator<Item = &'static str> {
+    crate::names().map(|(name, _)| name)
+}
+
+fn options(transport: &'static str, security: Security) -> Options {
+    Options { transport: Choice::Named(transport), ..Options::new(security) }
+}
+
 /// Both ends of a connection.
-fn pair(server: Security, client: Security) -> (Connection, Connection) {
+fn pair(transport: &'static str, server: Security, client: Security) -> (Connection, Connection) {
     let (listener, address) = listener(server);
-    let one = connect(&address, &Options::new(client)).unwrap();
-    (one, listener.accept().unwrap())
+    let one = connect(&address, &options(transport, client)).unwrap();
+    let two = listener.accept().unwrap();
+    assert_eq!([one.transport(), two.transport()], [transport; 2]);
+    (one, two)
 }
 
 #[test]
 fn bytes_of_both_directions_arrive_whole_and_in_order() {
-    for (server, client) in [(pinned(2, 1), pinned(1, 2)), (Security::Insecure, Security::Insecure)]
-    {
+    let secure = all().map(|transport| (transport, pinned(2, 1), pinned(1, 2)));
+    let insecure = all().map(|transport| (transport, Security::Insecure, Security::Insecure));
+    for (transport, server, client) in secure.chain(insecure) {
         let is_secure = matches!(server, Security::Noise { .. });
-        let (mut one, mut two) = pair(server, client);
+        let (mut one, mut two) = pair(transport, server, client);
         let expected = is_secure.then(|| (secret(2).public(), secret(1).public()));
         assert_eq!(one.peer().zip(two.peer()), expected);
         let data = pattern(1_000_003);
@@ -72,20 +84,22 @@ fn bytes_of_both_directions_arrive_whole_and_in_order() {
 
 #[test]
 fn the_halves_work_in_two_threads() {
-    let (one, two) = pair(pinned(2, 1), pinned(1, 2));
-    let (mut reader, mut writer) = one.split();
-    let data = pattern(500_000);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            writer.write_all(&data).unwrap();
-            writer.finish().unwrap();
+    for transport in all() {
+        let (one, two) = pair(transport, pinned(2, 1), pinned(1, 2));
+        let (mut reader, mut writer) = one.split();
+        let data = pattern(500_000);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                writer.write_all(&data).unwrap();
+                writer.finish().unwrap();
+            });
+            scope.spawn(|| std::io::copy(&mut two.split().0, &mut std::io::sink()).unwrap());
+            // The other end has been dropped, and that is the end of what it has written.
+            let mut rest = Vec::new();
+            reader.read_to_end(&mut rest).unwrap();
+            assert!(rest.is_empty());
         });
-        scope.spawn(|| std::io::copy(&mut two.split().0, &mut std::io::sink()).unwrap());
-        // The other end has been dropped, and that is the end of what it has written.
-        let mut rest = Vec::new();
-        reader.read_to_end(&mut rest).unwrap();
-        assert!(rest.is_empty());
-    });
+    }
 }
 
 fn refused(server: Security, client: Security) -> HandshakeError {
@@ -128,30 +142,32 @@ fn an_end_that_does_not_answer_is_named_with_the_step() {
 
 #[test]
 fn a_read_and_a_write_wait_for_a_limited_time() {
-    let (mut one, _two) = pair(pinned(2, 1), pinned(1, 2));
-    one.set_timeout(Some(Duration::from_millis(50))).unwrap();
-    let error = one.read(&mut [0]).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
-    assert!(matches!(Error::of(&error), Some(Error::TimedOut { step: Step::Read, .. })));
-    // The other end reads nothing.
-    let data = pattern(60_000);
-    let error = loop {
-        if let Err(error) = one.write(&data) {
-            break error;
-        }
-    };
-    assert!(matches!(Error::of(&error), Some(Error::TimedOut { step: Step::Write, .. })));
-    assert!(one.write(&[0]).is_err());
+    for transport in all() {
+        let (mut one, _two) = pair(transport, pinned(2, 1), pinned(1, 2));
+        one.set_timeout(Some(Duration::from_millis(50))).unwrap();
+        let error = one.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert!(matches!(Error::of(&error), Some(Error::TimedOut { step: Step::Read, .. })));
+        // The other end reads nothing.
+        let data = pattern(60_000);
+        let error = loop {
+            if let Err(error) = one.write(&data) {
+                break error;
+            }
+        };
+        assert!(matches!(Error::of(&error), Some(Error::TimedOut { step: Step::Write, .. })));
+        assert!(one.write(&[0]).is_err());
+    }
 }
 
 #[test]
 fn a_stream_that_is_cut_is_no_end() {
-    let (listener, address) = listener(pinned(2, 1));
-    let mut one = connect(&address, &Options::new(pinned(1, 2))).unwrap();
-    let two = listener.accept().unwrap();
-    two.closer().close();
-    let error = one.read(&mut [0]).unwrap_err();
-    assert!(matches!(Error::of(&error), Some(Error::Truncated { .. })), "{error}");
+    for transport in all() {
+        let (mut one, two) = pair(transport, pinned(2, 1), pinned(1, 2));
+        two.closer().close();
+        let error = one.read(&mut [0]).unwrap_err();
+        assert!(matches!(Error::of(&error), Some(Error::Truncated { .. })), "{error}");
+    }
 }
 
 #[test]

@@ -115,8 +115,7 @@ impl Slot {
         };
         *shared.waiters(what) -= 1;
         if shared.timeout.is_some_and(|timeout| now() >= began_at + timeout) {
-            let what = "nothing happened on the connection within the timeout";
-            return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            return Err(io::ErrorKind::TimedOut.into());
         }
         Ok(shared)
     }

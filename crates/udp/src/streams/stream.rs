@@ -60,11 +60,21 @@ impl Stream {
     /// # Errors
     /// If the connection fails before.
     pub fn finish(&self) -> io::Result<()> {
-        let began_at = now();
         let mut shared = self.slot.lock();
         shared.check()?;
-        shared.connection.finish(began_at);
+        shared.connection.finish(now());
         self.wake(&mut shared);
+        drop(shared);
+        self.wait_until_acknowledged()
+    }
+
+    /// Waits until all that was written has arrived.
+    ///
+    /// # Errors
+    /// If the connection fails before.
+    pub fn wait_until_acknowledged(&self) -> io::Result<()> {
+        let began_at = now();
+        let mut shared = self.slot.lock();
         while !shared.connection.is_flushed() {
             if let Some(error) = shared.connection.error() {
                 return Err(error);

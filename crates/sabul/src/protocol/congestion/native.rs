@@ -22,6 +22,7 @@
 
 use std::time::Duration;
 
+use super::delivery::Delivery;
 use super::{Acked, CongestionControl, Limits, Lost, Metrics};
 
 /// The interval of rate control (SYN).
@@ -29,6 +30,9 @@ const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The window at the begin, in packets.
 const INITIAL_WINDOW: f64 = 16.0;
+
+/// At least so many packets are sent in a round trip and 10 ms.
+const MIN_WINDOW: f64 = 2.0;
 
 /// What the window has besides the packets that are on the way, in packets.
 const SPARE_WINDOW: f64 = 16.0;
@@ -38,6 +42,9 @@ const SLOW_START_INTERVAL_NS: f64 = 1000.0;
 
 /// The interval grows by this factor where the rate is lowered by a ninth.
 const DECREASE: f64 = 1.125;
+
+/// The same where nothing is heard for so long that all packets are sent again.
+const TIMEOUT_DECREASE: f64 = 2.0;
 
 /// How often the rate is lowered at most for the losses of one window of packets.
 const MAX_DECREASES: u32 = 5;
@@ -50,13 +57,37 @@ const STEP_FACTOR: f64 = 1.5e-6;
 /// The part of packets that may be lost at random.
 const NOISE: f64 = 0.02;
 
-/// How many packets have to be sent before the part that is lost is known.
-const MIN_COUNTED: f64 = 500.0;
+/// More losses than the noise are congestion if there are more by this many standard deviations.
+const SIGNIFICANT: f64 = 3.0;
+
+/// The queue of the path grows if the mean round trip is longer than the shortest by more than
+/// this, and by more than this part of it.
+const QUEUE: Duration = Duration::from_millis(10);
+const QUEUE_PART: u32 = 8;
+
+/// In the slow start the rate is known if the window is less than this part of what the path holds,
+/// because packets that were sent together arrive at the rate of the path, or more than this part.
+const BURST: f64 = 0.5;
+const FULL: f64 = 1.5;
+
+/// Without a queue on the path the rate grows by this part in each round trip at least. Pairs of
+/// packets measure the rate that is left, but where devices and kernels handle packets together
+/// they measure anything.
+const MIN_GROWTH: f64 = 1.0 / 16.0;
+
+/// The rate does not grow by that part when it is this much more than what arrives at the peer.
+const MAX_AHEAD: f64 = 1.15;
+
+/// The window is what is sent in so many round trips: a packet that is lost twice keeps those after
+/// it from being acknowledged for as long.
+const WINDOW_ROUND_TRIPS: u32 = 4;
 
 /// UDT's own congestion control.
 #[derive(Debug)]
 pub struct NativeControl {
     interval_ns: f64,
+    /// The interval is never longer.
+    max_interval_ns: f64,
     window: f64,
     max_window: f64,
     /// The length of a packet in bytes, with all headers.
@@ -64,6 +95,8 @@ pub struct NativeControl {
     in_slow_start: bool,
     /// Whether packets were lost since the rate was last raised.
     has_loss: bool,
+    /// Whether nothing was acknowledged since the rate was halved for that.
+    has_timed_out: bool,
     raised_at: Duration,
     /// The next packet when the rate was last lowered: losses before it belong to that congestion.
     decreased_at: u64,
@@ -75,6 +108,7 @@ pub struct NativeControl {
     average_reports: f64,
     reports_to_decrease: u32,
     decreases: u32,
+    delivery: Delivery,
     /// Packets sent and lost, with older ones counting less.
     sent: f64,
     lost: f64,
@@ -87,11 +121,13 @@ impl NativeControl {
     pub fn new(packet_len: u16, max_window: u64, seed: u64) -> Self {
         Self {
             interval_ns: SLOW_START_INTERVAL_NS,
+            max_interval_ns: INTERVAL.as_nanos() as f64,
             window: INITIAL_WINDOW,
             max_window: max_window as f64,
             packet_len: f64::from(packet_len),
             in_slow_start: true,
             has_loss: false,
+            has_timed_out: false,
             raised_at: Duration::ZERO,
             decreased_at: 0,
             interval_before_ns: SLOW_START_INTERVAL_NS,
@@ -99,23 +135,34 @@ impl NativeControl {
             average_reports: 1.0,
             reports_to_decrease: 1,
             decreases: 0,
+            delivery: Delivery::default(),
             sent: 0.0,
             lost: 0.0,
             random: seed | 1,
         }
     }
 
-    fn end_slow_start(&mut self, round_trip: Duration, arrival_speed: f64) {
+    /// Continues with the rate at which packets arrive at the peer, in packets/s; 0 if unknown.
+    fn end_slow_start(&mut self, round_trip: Duration, speed: f64) {
         self.in_slow_start = false;
-        self.interval_ns = if arrival_speed > 0.0 {
-            1e9 / arrival_speed
+        self.interval_ns = if speed > 0.0 {
+            1e9 / speed
         } else {
             (round_trip + INTERVAL).as_nanos() as f64 / self.window
         };
+        self.interval_before_ns = self.interval_ns;
+    }
+
+    /// The rate of the path in packets/s, if packets arrive in a slow start in a way that shows it.
+    fn path_speed(&self, ack: &Acked) -> Option<f64> {
+        let speed = self.delivery.speed(ack.arrival_speed)?;
+        let held = self.window / (speed * (ack.least_round_trip + INTERVAL).as_secs_f64());
+        (!(BURST..=FULL).contains(&held)).then_some(speed)
     }
 
     /// Raises the rate, by the step for the rate that is left on the path.
-    fn raise(&mut self, capacity: f64) {
+    fn raise(&mut self, ack: &Acked) {
+        let capacity = ack.capacity;
         let rate = 1e9 / self.interval_ns;
         let mut left = capacity - rate;
         if self.interval_ns > self.interval_before_ns && capacity / 9.0 < left {
@@ -128,16 +175,29 @@ impl NativeControl {
             MIN_STEP
         };
         let interval = INTERVAL.as_nanos() as f64;
+        let round_trips = INTERVAL.as_secs_f64() / ack.round_trip.max(INTERVAL).as_secs_f64();
+        let growth = MIN_GROWTH * round_trips * interval / self.interval_ns;
+        // A path that is full is seen by what arrives, and later by its queue.
+        let arrives = ack.arrival_speed.min(self.delivery.speed(0.0).unwrap_or(0.0));
+        let is_full = has_queue(ack.round_trip, ack.least_round_trip) || rate > MAX_AHEAD * arrives;
+        let step = if is_full { step.min(growth) } else { step.max(growth) };
         self.interval_ns = self.interval_ns * interval / (self.interval_ns * step + interval);
     }
 
     fn lower(&mut self, next_number: u64) {
-        self.interval_ns *= DECREASE;
+        self.interval_ns = (self.interval_ns * DECREASE).min(self.max_interval_ns);
         self.decreased_at = next_number;
     }
 
     fn loss(&self) -> f64 {
-        if self.sent < MIN_COUNTED { 0.0 } else { self.lost / self.sent }
+        self.lost / self.sent.max(1.0)
+    }
+
+    /// Whether packets are lost because the path is full, and not at random.
+    fn is_congested(&self, round_trip: Duration, least_round_trip: Duration) -> bool {
+        let noise = NOISE * self.sent;
+        self.lost > noise + SIGNIFICANT * noise.sqrt() + SIGNIFICANT
+            || has_queue(round_trip, least_round_trip)
     }
 
     /// A number from 1 to `max`, by a xorshift generator: nothing depends on its quality.
@@ -150,20 +210,31 @@ impl NativeControl {
     }
 }
 
+fn has_queue(round_trip: Duration, least_round_trip: Duration) -> bool {
+    round_trip.saturating_sub(least_round_trip) > QUEUE.max(least_round_trip / QUEUE_PART)
+}
+
 impl CongestionControl for NativeControl {
     fn on_sent(&mut self, _now: Duration, _next_number: u64) {
         self.sent += 1.0;
     }
 
     fn on_ack(&mut self, now: Duration, ack: &Acked) {
+        self.delivery.add(now, ack.next, ack.is_light, ack.round_trip);
+        self.has_timed_out &= ack.packets == 0;
+        self.max_interval_ns = (ack.round_trip + INTERVAL).as_nanos() as f64 / MIN_WINDOW;
         if self.in_slow_start {
             self.window += ack.packets as f64;
-            if self.window > self.max_window {
+            if let Some(speed) = self.path_speed(ack) {
+                self.end_slow_start(ack.round_trip, speed);
+            } else if self.window > self.max_window {
                 self.end_slow_start(ack.round_trip, ack.arrival_speed);
             }
-        } else if ack.arrival_speed > 0.0 {
-            let on_the_way = ack.arrival_speed * (ack.round_trip + INTERVAL).as_secs_f64();
-            self.window = (on_the_way + SPARE_WINDOW).min(self.max_window);
+        }
+        if !self.in_slow_start {
+            let time = WINDOW_ROUND_TRIPS * ack.round_trip + INTERVAL;
+            let speed = ack.arrival_speed.max(1e9 / self.interval_ns);
+            self.window = (speed * time.as_secs_f64() + SPARE_WINDOW).min(self.max_window);
         }
         if now.saturating_sub(self.raised_at) < INTERVAL {
             return;
@@ -176,12 +247,13 @@ impl CongestionControl for NativeControl {
         if self.in_slow_start || std::mem::take(&mut self.has_loss) {
             return;
         }
-        self.raise(ack.capacity);
+        self.raise(ack);
     }
 
-    fn on_loss(&mut self, _now: Duration, loss: &Lost) {
+    fn on_loss(&mut self, now: Duration, loss: &Lost) {
+        self.delivery.add(now, loss.end, false, loss.round_trip);
         self.lost += loss.packets as f64;
-        if self.loss() < NOISE && (loss.packets as f64) < NOISE * self.sent.max(MIN_COUNTED) {
+        if !self.is_congested(loss.round_trip, loss.least_round_trip) {
             return;
         }
         if self.in_slow_start {
@@ -211,11 +283,14 @@ impl CongestionControl for NativeControl {
     fn on_timeout(&mut self, _now: Duration) {
         if self.in_slow_start {
             self.window = INITIAL_WINDOW;
+        } else if !std::mem::replace(&mut self.has_timed_out, true) {
+            self.interval_ns = (self.interval_ns * TIMEOUT_DECREASE).min(self.max_interval_ns);
         }
     }
 
     fn limits(&self) -> Limits {
-        Limits { interval_ns: self.interval_ns, window: self.window as u64 }
+        let interval_ns = self.interval_ns.min(self.max_interval_ns);
+        Limits { interval_ns, window: self.window as u64 }
     }
 
     fn metrics(&self) -> Metrics {

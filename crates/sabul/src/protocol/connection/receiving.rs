@@ -1,7 +1,5 @@
 //! What a connection does with what arrives.
 
-#![expect(clippy::cast_precision_loss, reason = "estimates")]
-
 use std::time::Duration;
 
 use super::super::congestion::{Acked, Lost};
@@ -9,10 +7,14 @@ use super::super::loss_report::LossReport;
 use super::super::number;
 use super::super::packet::{Content, Packet, ReceiverState};
 use super::super::receive_buffer::Arrival;
+use super::super::round_trip::RoundTrip;
 use super::{ACK_INTERVAL, Connection, Phase};
 
 /// A light acknowledgement is sent for this many packets.
 const LIGHT_ACK_PACKETS: u64 = 64;
+
+/// How late the last acknowledgement may be, besides the path's delays.
+const LATE_ACK: Duration = Duration::from_millis(100);
 
 impl Connection {
     pub(super) fn handle_packet(&mut self, now: Duration, packet: &Packet<'_>) {
@@ -20,7 +22,17 @@ impl Connection {
             Phase::Over | Phase::ClosedByPeer | Phase::Failed(_) => return,
             Phase::ShutDown { .. } => {
                 if packet.content != Content::Shutdown {
+                    self.due.full_ack = true;
                     self.due.shutdowns = self.due.shutdowns.max(1);
+                }
+                return;
+            }
+            Phase::PeerShutDown { .. } => {
+                if let Content::Ack { number, next, state } = packet.content
+                    && self.handle_ack(now, number, next, state)
+                    && self.send.is_empty()
+                {
+                    self.phase = Phase::ClosedByPeer;
                 }
                 return;
             }
@@ -36,7 +48,11 @@ impl Connection {
                 self.due.handshake
             }
             Content::Shutdown => {
-                self.phase = Phase::ClosedByPeer;
+                self.phase = if self.send.is_empty() {
+                    Phase::ClosedByPeer
+                } else {
+                    Phase::PeerShutDown { until: now + self.round_trip.late() + LATE_ACK }
+                };
                 true
             }
             Content::KeepAlive | Content::Congestion | Content::Other => true,
@@ -57,8 +73,8 @@ impl Connection {
                 self.arrivals.add(packet, now);
                 self.due.losses.remove(packet..packet + 1);
                 if !gap.is_empty() {
-                    self.due.losses.insert(gap);
-                    self.timers.report_losses(now, self.report_interval());
+                    self.due.losses.insert(gap.clone());
+                    self.timers.reported(now, gap, self.report_interval());
                 }
                 self.packets_since_ack += 1;
                 if self.packets_since_ack.is_multiple_of(LIGHT_ACK_PACKETS) {
@@ -101,30 +117,33 @@ impl Connection {
         let Some(packets) = self.send.acknowledge(next) else { return false };
         let Some(state) = state else {
             self.send.use_window(packets);
-            self.congestion_acked(now, next, packets);
+            self.congestion_acked(now, next, packets, true);
             return true;
         };
         self.due.ack_of_ack = Some(ack);
         self.send.set_window(u64::from(state.window));
-        if packets > 0 {
-            self.round_trip.add(Duration::from_micros(u64::from(state.round_trip)));
+        let measured = [state.round_trip, state.round_trip_variation]
+            .map(|micros| Duration::from_micros(micros.into()));
+        if packets > 0 && !RoundTrip::is_initial(measured) {
+            self.round_trip.add(measured[0]);
         }
         if let Some((speed, capacity)) = state.rates {
             smooth(&mut self.peer_arrival_speed, speed);
             smooth(&mut self.capacity, capacity);
         }
-        self.congestion_acked(now, next, packets);
+        self.congestion_acked(now, next, packets, false);
         self.end_flushing(now);
         true
     }
 
-    fn congestion_acked(&mut self, now: Duration, next: u64, packets: u64) {
+    fn congestion_acked(&mut self, now: Duration, next: u64, packets: u64, is_light: bool) {
         let window = self.congestion.limits().window;
         self.congestion.on_ack(
             now,
             &Acked {
                 next,
                 packets,
+                is_light,
                 round_trip: self.round_trip.mean(),
                 least_round_trip: self.round_trip.least().unwrap_or(self.round_trip.mean()),
                 arrival_speed: self.peer_arrival_speed,
@@ -147,15 +166,20 @@ impl Connection {
             return false;
         }
         let first = ranges().map(|range| range.start).min().unwrap_or(near);
-        let packets = ranges().filter_map(|range| self.send.lose(range)).sum();
+        let end = ranges().map(|range| range.end).max().unwrap_or(near);
+        // A report does not tell of what was sent less than a round trip ago.
+        let sent_before = now.saturating_sub(self.round_trip.mean() * 3 / 4);
+        let packets = ranges().filter_map(|range| self.send.lose(range, sent_before)).sum();
         if packets > 0 {
             self.congestion.on_loss(
                 now,
                 &Lost {
                     first,
+                    end,
                     packets,
                     next_number: near,
                     round_trip: self.round_trip.mean(),
+                    least_round_trip: self.round_trip.least().unwrap_or(self.round_trip.mean()),
                     arrival_speed: self.peer_arrival_speed,
                 },
             );
@@ -172,13 +196,7 @@ impl Connection {
 
     /// Losses are reported again when a packet that was sent again should have arrived.
     pub(super) fn report_interval(&self) -> Duration {
-        let speed = self.arrivals.speed();
-        let missing = self.receive.missing().len();
-        let sending = match speed {
-            0 => Duration::ZERO,
-            speed => Duration::from_secs_f64(missing as f64 / f64::from(speed)),
-        };
-        self.round_trip.late() + sending.min(Duration::from_secs(1))
+        self.round_trip.late() + ACK_INTERVAL
     }
 }
 

@@ -32,9 +32,8 @@ impl Connection {
             return self.write_packet(now, Content::AckOfAck { number }, datagram);
         }
         if !self.due.losses.is_empty() {
-            let losses = std::mem::take(&mut self.due.losses);
             let max_len = usize::from(self.agreed.max_payload());
-            let body = loss_report::write_ranges(&losses, max_len);
+            let body = loss_report::write_ranges(&mut self.due.losses, max_len);
             if let Some(report) = LossReport::parse(&body) {
                 return self.write_packet(now, Content::Loss(report), datagram);
             }
@@ -51,6 +50,8 @@ impl Connection {
         }
         if self.due.shutdowns > 0 {
             self.due.shutdowns -= 1;
+            // Either may be lost.
+            self.due.full_ack = self.due.shutdowns > 0;
             return self.write_packet(now, Content::Shutdown, datagram);
         }
         false
@@ -91,7 +92,7 @@ impl Connection {
             return false;
         }
         let limits = self.congestion.limits();
-        let Some(packet) = self.send.next_packet(limits.window) else { return false };
+        let Some(packet) = self.send.next_packet(now, limits.window) else { return false };
         let number = number::to_wire(packet.number);
         Packet {
             destination: self.agreed.peer_socket,

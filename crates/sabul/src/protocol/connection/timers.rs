@@ -1,5 +1,7 @@
 //! The timers of a connection.
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use super::super::ranges::Ranges;
@@ -18,11 +20,8 @@ const MAX_TAIL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Timers {
     acknowledge_at: Option<Duration>,
-    losses_at: Option<Duration>,
-    /// Losses before this packet were reported before the last timeout.
-    reported: u64,
-    /// The last packet that was known to be missing at the last timeout.
-    newest_missing: u64,
+    /// Disjoint ranges of packets that were reported lost, and when they are reported again.
+    reported: VecDeque<(Duration, Range<u64>)>,
     /// When the last packets are taken for lost, and how often that has happened in turn.
     tail_at: Option<Duration>,
     tails: u32,
@@ -34,9 +33,7 @@ impl Timers {
     pub(crate) fn new(now: Duration) -> Self {
         Self {
             acknowledge_at: None,
-            losses_at: None,
-            reported: 0,
-            newest_missing: 0,
+            reported: VecDeque::new(),
             tail_at: None,
             tails: 0,
             silence_at: now + MIN_SILENCE,
@@ -46,7 +43,8 @@ impl Timers {
 
     /// The time of the next one.
     pub(crate) fn next(&self) -> Duration {
-        [self.acknowledge_at, self.losses_at, self.tail_at]
+        let losses_at = self.reported.front().map(|(at, _)| *at);
+        [self.acknowledge_at, losses_at, self.tail_at]
             .into_iter()
             .flatten()
             .fold(self.silence_at, Duration::min)
@@ -62,25 +60,31 @@ impl Timers {
         take(&mut self.acknowledge_at, now)
     }
 
-    /// Losses are reported again after `interval`, if that does not happen before.
-    pub(crate) fn report_losses(&mut self, now: Duration, interval: Duration) {
-        self.losses_at.get_or_insert(now + interval);
+    /// Losses were reported. What is still missing after `interval` is reported again.
+    pub(crate) fn reported(&mut self, now: Duration, losses: Range<u64>, interval: Duration) {
+        self.reported.push_back((now + interval, losses));
     }
 
-    pub(crate) fn take_losses(&mut self, now: Duration) -> bool {
-        take(&mut self.losses_at, now)
-    }
-
-    /// Of what is missing at a timeout, that which was missing at the timeout before: what was
-    /// detected since then was reported when it was.
-    pub(crate) fn old_losses(&mut self, missing: &Ranges) -> Ranges {
-        self.reported = self.newest_missing;
-        self.newest_missing = missing.iter().last().map_or(self.reported, |range| range.end);
-        let mut old = Ranges::default();
-        for range in missing.iter() {
-            old.insert(range.start..range.end.min(self.reported));
+    /// What is to be reported again now, and after `interval` once more.
+    pub(crate) fn take_losses(
+        &mut self,
+        now: Duration,
+        missing: &Ranges,
+        interval: Duration,
+    ) -> Ranges {
+        let mut again = Ranges::default();
+        while self.reported.front().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, losses)) = self.reported.pop_front()
+        {
+            let before = again.len();
+            for range in missing.within(&losses) {
+                again.insert(range);
+            }
+            if again.len() > before {
+                self.reported.push_back((now + interval, losses));
+            }
         }
-        old
+        again
     }
 
     /// A data packet was sent.

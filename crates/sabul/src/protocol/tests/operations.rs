@@ -129,13 +129,7 @@ impl Run {
                 // Who changes acknowledgements can make it wait for ever.
                 return;
             }
-            assert!(
-                now < ACTIVE + BOUND,
-                "seed {}: {:?} {:?}",
-                self.seed,
-                self.programs,
-                self.pair.ends
-            );
+            assert!(now < ACTIVE + BOUND, "seed {}: {:?}", self.seed, self.programs);
             self.change_path(now);
             for end in 0..2 {
                 self.act(end, now);
@@ -206,7 +200,7 @@ impl Run {
             (program.written..program.written + count).map(|at| byte(end, at)).collect();
         match self.pair.ends[end].write(&bytes) {
             Ok(taken) => program.written += taken as u64,
-            Err(_) => assert!(self.pair.ends[end].is_over(), "seed {}", self.seed),
+            Err(_) => assert!(self.pair.ends[end].has_ended(), "seed {}", self.seed),
         }
     }
 

@@ -1,0 +1,157 @@
+//! What C passes: pointers that may be null. The only module with raw pointers.
+//!
+//! Each type has the layout of a pointer, and only the caller in C makes one. That it points to
+//! what the header demands, for as long as the call takes, is the caller's part of the contract.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::{offset_of, size_of};
+use std::ptr::NonNull;
+
+use crate::error::{Code, Failure};
+use crate::statistics::Statistics;
+
+/// `const char *`: text that ends with a zero byte.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Text(*const c_char);
+
+impl Text {
+    /// The text, which is the `what` of the call.
+    pub(crate) fn read(&self, what: &str) -> Result<&str, Failure> {
+        if self.0.is_null() {
+            return Err(null(what));
+        }
+        // SAFETY: it is not null, and by the header points to bytes of which one is zero, which
+        // do not change during the call.
+        let text = unsafe { CStr::from_ptr(self.0) };
+        text.to_str().map_err(|_| Failure::usage(format!("the {what} is not UTF-8")))
+    }
+}
+
+/// `char *`, with a size beside it: where a text is written to.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct TextBuffer(*mut c_char);
+
+impl TextBuffer {
+    /// Writes the text and a zero byte to the buffer of `size` bytes.
+    pub(crate) fn write(&self, size: usize, text: &str) -> Result<(), Failure> {
+        if self.0.is_null() {
+            return Err(null("buffer"));
+        }
+        if text.len() >= size {
+            let needed = text.len() + 1;
+            let message = format!("the text needs {needed} bytes, the buffer has {size}");
+            return Err(Failure::new(Code::TooLong, message));
+        }
+        // SAFETY: by the header the buffer, which is not null, has `size` bytes, and the text less.
+        unsafe {
+            self.0.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
+            self.0.add(text.len()).write(0);
+        }
+        Ok(())
+    }
+}
+
+/// `const void *`, with a size beside it: bytes to be sent.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Input(*const c_void);
+
+impl Input {
+    /// The `size` bytes.
+    pub(crate) fn bytes(&self, size: usize) -> Result<&[u8], Failure> {
+        if size == 0 {
+            return Ok(&[]);
+        }
+        check(self.0, size)?;
+        // SAFETY: by the header these are `size` bytes that do not change during the call; they are
+        // not null, and not more than a slice may have.
+        Ok(unsafe { std::slice::from_raw_parts(self.0.cast(), size) })
+    }
+}
+
+/// `void *`, with a size beside it: where received bytes are written to.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Output(*mut c_void);
+
+impl Output {
+    /// The `size` bytes.
+    pub(crate) fn bytes(&mut self, size: usize) -> Result<&mut [u8], Failure> {
+        if size == 0 {
+            return Ok(&mut []);
+        }
+        check(self.0, size)?;
+        // SAFETY: by the header these are `size` bytes that nobody else uses during the call; they
+        // are not null, and not more than a slice may have. They are memory from outside of Rust,
+        // whose content is unknown but some bytes.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.0.cast(), size) })
+    }
+}
+
+/// `sunder_statistics *`
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct StatisticsBuffer(*mut Statistics);
+
+impl StatisticsBuffer {
+    /// Writes as many whole fields as the caller's structure has, by its field `size`.
+    pub(crate) fn write(&self, statistics: &Statistics) -> Result<(), Failure> {
+        const FIRST: usize = offset_of!(Statistics, bytes_sent);
+        if self.0.is_null() {
+            return Err(null("structure"));
+        }
+        // SAFETY: by the header the structure, which is not null, has at least its first field.
+        let size = unsafe { self.0.cast::<usize>().read_unaligned() };
+        let fields = size.min(size_of::<Statistics>()).saturating_sub(FIRST) / size_of::<u64>();
+        if fields == 0 {
+            return Err(Failure::usage("statistics.size is not sizeof(sunder_statistics)"));
+        }
+        // SAFETY: all fields behind the first one are u64, and the caller's structure has this many
+        // of them; both structures are not the same one.
+        unsafe {
+            let from = std::ptr::from_ref(statistics).cast::<u8>().add(FIRST);
+            let to = self.0.cast::<u8>().add(FIRST);
+            to.copy_from_nonoverlapping(from, fields * size_of::<u64>());
+        }
+        Ok(())
+    }
+}
+
+/// A received message: `uint8_t *` and its size. Null, with size 0, is none.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Message(*mut u8);
+
+impl Message {
+    /// Gives the message to the caller, who frees it.
+    pub(crate) fn give(message: Vec<u8>) -> (Self, usize) {
+        let size = message.len();
+        (Self(Box::into_raw(message.into_boxed_slice()).cast()), size)
+    }
+
+    /// Frees it.
+    pub(crate) fn free(self, size: usize) {
+        if let Some(bytes) = NonNull::new(self.0) {
+            let message = NonNull::slice_from_raw_parts(bytes, size);
+            // SAFETY: by the header pointer and size are those that `give` returned, once.
+            drop(unsafe { Box::from_raw(message.as_ptr()) });
+        }
+    }
+}
+
+fn check(pointer: *const c_void, size: usize) -> Result<(), Failure> {
+    if pointer.is_null() {
+        return Err(null("buffer"));
+    }
+    if isize::try_from(size).is_err() {
+        return Err(Failure::usage(format!("no buffer has {size} bytes")));
+    }
+    Ok(())
+}
+
+/// A null pointer where none is allowed.
+pub(crate) fn null(what: &str) -> Failure {
+    Failure::usage(format!("the {what} is a null pointer"))
+}

@@ -1,0 +1,182 @@
+//! Errors: a code and a text for each thread. Panics end here.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use transport::Error;
+
+/// The kinds of failure: `sunder_code`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Code {
+    /// No failure.
+    Ok = 0,
+    /// A null pointer, a text that is no UTF-8, an option that does not exist.
+    Usage = -1,
+    /// The system refused something.
+    Failed = -2,
+    /// The name has no address, or nobody listens there.
+    Unreachable = -3,
+    /// The peer did not answer in time.
+    TimedOut = -4,
+    /// The peer does not have the key that was given, or forged data.
+    NotAuthenticated = -5,
+    /// The connection has ended before all that was expected arrived.
+    Closed = -6,
+    /// A message is longer than allowed, a text than the buffer.
+    TooLong = -7,
+    /// Another thread uses the handle.
+    Busy = -8,
+    /// A bug of the library.
+    Bug = -9,
+}
+
+/// Why a call fails.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: Code,
+    text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: Code, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self::new(Code::Usage, text)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        let code = match error.kind() {
+            _ if Error::of(&error).is_some_and(Error::is_security) => Code::NotAuthenticated,
+            _ if matches!(Error::of(&error), Some(Error::TooLong { .. })) => Code::TooLong,
+            _ if matches!(Error::of(&error), Some(Error::Resolve { .. })) => Code::Unreachable,
+            Kind::TimedOut | Kind::WouldBlock => Code::TimedOut,
+            Kind::ConnectionRefused
+            | Kind::HostUnreachable
+            | Kind::NetworkUnreachable
+            | Kind::AddrNotAvailable => Code::Unreachable,
+            Kind::UnexpectedEof
+            | Kind::BrokenPipe
+            | Kind::ConnectionReset
+            | Kind::ConnectionAborted
+            | Kind::NotConnected => Code::Closed,
+            Kind::InvalidInput => Code::Usage,
+            _ => Code::Failed,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+/// What a function of the interface returns when it fails.
+pub(crate) trait Failed {
+    fn failed(code: Code) -> Self;
+}
+
+impl Failed for i32 {
+    fn failed(code: Code) -> Self {
+        code as Self
+    }
+}
+
+impl Failed for i64 {
+    fn failed(code: Code) -> Self {
+        Self::from(code as i32)
+    }
+}
+
+impl<T> Failed for Option<Box<T>> {
+    fn failed(_: Code) -> Self {
+        None
+    }
+}
+
+impl Failed for *const c_char {
+    fn failed(_: Code) -> Self {
+        std::ptr::null()
+    }
+}
+
+/// Runs a call. A failure or a panic becomes the thread's last error.
+pub(crate) fn run<T: Failed>(call: impl FnOnce() -> Result<T, Failure>) -> T {
+    // What the call has changed when it panics is behind a lock, which is poisoned then.
+    let outcome = catch_unwind(AssertUnwindSafe(call));
+    let failure = match outcome {
+        Ok(Ok(value)) => return value,
+        Ok(Err(failure)) => failure,
+        Err(panic) => Failure::new(Code::Bug, format!("a bug of the library: {}", said(&*panic))),
+    };
+    let code = failure.code;
+    remember(failure);
+    T::failed(code)
+}
+
+/// Runs what frees something. A panic goes nowhere: there is nobody to tell.
+pub(crate) fn run_free(call: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(call));
+}
+
+/// Takes a handle, unless another thread uses it: then `busy` says what to do.
+pub(crate) fn try_lock<'a, T>(
+    handle: &'a Mutex<T>,
+    busy: &str,
+) -> Result<MutexGuard<'a, T>, Failure> {
+    handle.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => Failure::new(Code::Busy, busy),
+        TryLockError::Poisoned(_) => Failure::new(Code::Bug, "a bug of the library has ended it"),
+    })
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("it does not say which")
+}
+
+/// A thread's last error.
+struct Last {
+    code: Code,
+    text: CString,
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+fn remember(failure: Failure) {
+    let mut text = failure.text.into_bytes();
+    text.retain(|&byte| byte != 0);
+    let last = Last { code: failure.code, text: CString::new(text).unwrap_or_default() };
+    // A thread that ends, and frees handles in its destructors, has no last error any more.
+    let _ = LAST.try_with(|place| place.replace(Some(last)));
+}
+
+/// `sunder_error_code`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_error_code() -> i32 {
+    let code = LAST.try_with(|last| last.borrow().as_ref().map(|last| last.code));
+    code.ok().flatten().unwrap_or(Code::Ok) as i32
+}
+
+/// `sunder_error_text`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_error_text() -> *const c_char {
+    const NONE: &CStr = c"";
+    let text = LAST.try_with(|last| last.borrow().as_ref().map(|last| last.text.as_ptr()));
+    text.ok().flatten().unwrap_or(NONE.as_ptr())
+}

@@ -1,0 +1,174 @@
+//! `sunder_options_*`: how to connect or listen, one option after the other.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::{PublicKey, PublicKeyError, SecretKey};
+use transport::{Choice, Exchange, Peers, Security, random_identity};
+
+use crate::arguments::{Text, TextBuffer, null};
+use crate::error::{Code, Failure, run, run_free};
+
+/// `sunder_options`
+#[derive(Debug)]
+pub struct Options {
+    /// All but its `security`, which the next three make.
+    others: transport::Options,
+    identity: Arc<SecretKey>,
+    peers: Vec<PublicKey>,
+    insecure: bool,
+}
+
+impl Options {
+    fn new() -> Result<Self, Failure> {
+        let identity = Arc::new(random_identity()?);
+        let others = transport::Options::new(Security::Insecure);
+        Ok(Self { others, identity, peers: Vec::new(), insecure: false })
+    }
+
+    /// The same for the crate `transport`.
+    pub(crate) fn build(&self) -> transport::Options {
+        let mut options = self.others.clone();
+        if !self.insecure {
+            let peers = match &*self.peers {
+                [] => Peers::Any,
+                keys => Peers::Pinned(keys.to_vec()),
+            };
+            options.security = Security::Noise { identity: self.identity.clone(), peers };
+        }
+        options
+    }
+}
+
+/// `sunder_options_new`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_options_new() -> Option<Box<Options>> {
+    run(|| Ok(Some(Box::new(Options::new()?))))
+}
+
+/// `sunder_options_free`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_options_free(options: Option<Box<Options>>) {
+    run_free(|| drop(options));
+}
+
+/// `sunder_options_set_transport`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_options_set_transport(options: Option<&mut Options>, name: Text) -> i32 {
+    set(options, |options| {
+        options.others.transport = name.read("name")?.parse::<Choice>()?;
+        Ok(())
+    })
+}
+
+/// `sunder_options_set_identity_file`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_options_set_identity_file(
+    options: Option<&mut Options>,
+    path: Text,
+) -> i32 {
+    set(options, |options| {
+        let path = path.read("path")?;
+        let key = SecretKey::read(Path::new(path))
+            .map_err(|error| Failure::new(Code::Failed, error.to_string()))?;
+        options.identity = Arc::new(key);
+        Ok(())
+    })
+}
+
+/// `sunder_options_add_peer_key`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_options_add_peer_key(options: Option<&mut Options>, key: Text) -> i32 {
+    set(options, |options| {
+        let key = key.read("key")?.parse();
+        options.peers.push(key.map_err(|error: PublicKeyError| Failure::usage(error.to_string()))?);
+        Ok(())
+    })
+}
+
+/// `sunder_options_set_insecure`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_options_set_insecure(options: Option<&mut Options>) -> i32 {
+    set(options, |options| {
+        options.insecure = true;
+        Ok(())
+    })
+}
+
+/// `sunder_options_set_congestion_control`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_options_set_congestion_control(
+    options: Option<&mut Options>,
+    name: Text,
+) -> i32 {
+    set(options, |options| {
+        options.others.congestion = Some(name.read("name")?.to_owned());
+        Ok(())
+    })
+}
+
+/// `sunder_options_set_expected_exchange`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_options_set_expected_exchange(
+    options: Option<&mut Options>,
+    sent: u64,
+    received: u64,
+    rounds: u32,
+) -> i32 {
+    set(options, |options| {
+        options.others.exchange = Some(Exchange { sent, received, rounds });
+        Ok(())
+    })
+}
+
+/// `sunder_options_set_connect_timeout`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_options_set_connect_timeout(
+    options: Option<&mut Options>,
+    milliseconds: u32,
+) -> i32 {
+    set(options, |options| {
+        let timeout = Duration::from_millis(milliseconds.into());
+        options.others.connect_timeout = timeout;
+        options.others.handshake_timeout = timeout;
+        Ok(())
+    })
+}
+
+/// `sunder_options_set_timeout`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_options_set_timeout(
+    options: Option<&mut Options>,
+    milliseconds: u32,
+) -> i32 {
+    set(options, |options| {
+        let timeout = Duration::from_millis(milliseconds.into());
+        options.others.timeout = Some(timeout).filter(|timeout| !timeout.is_zero());
+        Ok(())
+    })
+}
+
+/// `sunder_options_public_key`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_options_public_key(
+    options: Option<&Options>,
+    text: TextBuffer,
+    size: usize,
+) -> i32 {
+    run(|| {
+        let options = options.ok_or_else(|| null("options"))?;
+        text.write(size, &options.identity.public().to_string())?;
+        Ok(Code::Ok as i32)
+    })
+}
+
+fn set(
+    options: Option<&mut Options>,
+    change: impl FnOnce(&mut Options) -> Result<(), Failure>,
+) -> i32 {
+    run(|| {
+        change(options.ok_or_else(|| null("options"))?)?;
+        Ok(Code::Ok as i32)
+    })
+}

@@ -1,0 +1,61 @@
+//! The examples in C and C++, and the adapter for EMP-toolkit.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use crate::installed::{Link, compile, program, succeed};
+
+/// Ends a server that has not ended, because the test has failed.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A message to the server and back, by `tcp`. What the client prints.
+fn echo(server: &Path, client: &Path, message: &str) -> String {
+    let mut server =
+        Server(program(server).arg("127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap());
+    let mut command = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut command).unwrap();
+    let (name, arguments) = command.trim().split_once(' ').unwrap();
+    assert_eq!(name, "echo_client");
+    let said = succeed(program(client).args(arguments.split(' ')).args(["tcp", message]));
+    assert!(server.0.wait().unwrap().success());
+    said
+}
+
+#[test]
+fn a_client_and_a_server_in_c_and_cpp_echo_a_message() {
+    let compiled = |folder: &str, name: &str, link| {
+        let source = format!("examples/{folder}/{name}.{folder}");
+        compile(&format!("{name}-{folder}"), link, &[], &[&source])
+    };
+    let servers =
+        [compiled("c", "echo_server", Link::Shared), compiled("cpp", "echo_server", Link::Static)];
+    let clients =
+        [compiled("c", "echo_client", Link::Static), compiled("cpp", "echo_client", Link::Shared)];
+    for server in &servers {
+        for client in &clients {
+            assert_eq!(echo(server, client, "Grüße"), "tcp: Grüße\n");
+        }
+    }
+}
+
+/// With a base class of each of the two forms that EMP-toolkit has had.
+#[test]
+fn a_protocol_written_for_emp_runs_over_a_connection() {
+    for form in ["template", "virtual"] {
+        let base = format!("-I{}/tests/emp/{form}", env!("CARGO_MANIFEST_DIR"));
+        let source = "examples/emp/two_parties.cpp";
+        let path = compile(&format!("two_parties-{form}"), Link::Shared, &[&base], &[source]);
+        // 1 to 100,000 and 1,000 to 100,999.
+        let sum: u64 = (1..=100_000).chain(1000..=100_999).sum();
+        let said = succeed(program(&path).args(["127.0.0.1", "0", "tcp"]));
+        assert_eq!(said, format!("tcp: {sum} {sum}, 800008 bytes sent\n"));
+    }
+}

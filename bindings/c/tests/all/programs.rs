@@ -1,0 +1,50 @@
+//! The test programs in C.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::installed::{Link, compile, program, succeed};
+
+const STREAMS: &[&str] = &["bindings/c/tests/programs/streams.c"];
+const ERRORS: &[&str] = &["bindings/c/tests/programs/errors.c"];
+
+#[test]
+fn streams_messages_and_halves_with_the_shared_library() {
+    let path = compile("streams", Link::Shared, &[], STREAMS);
+    let said = succeed(program(&path).arg("20000000"));
+    assert!(said.contains("tcp: tcp\n"), "{said}");
+}
+
+#[test]
+fn streams_messages_and_halves_with_the_static_library() {
+    let path = compile("streams", Link::Static, &[], STREAMS);
+    succeed(program(&path).arg("1000000"));
+}
+
+#[test]
+fn each_failure_has_its_code_and_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("test.key");
+    // RFC 8032, 7.1, test 2.
+    fs::write(&key, "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb\n").unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    for link in [Link::Shared, Link::Static] {
+        let path = compile("errors", link, &[], ERRORS);
+        assert_eq!(succeed(program(&path).arg(folder.path())), "done\n");
+    }
+}
+
+/// Memory that leaks, is read before it is written, or is used after it is freed.
+#[test]
+fn valgrind_finds_nothing() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("skipped: valgrind is not installed");
+        return;
+    }
+    let path = compile("valgrind", Link::Shared, &[], STREAMS);
+    let mut valgrind = program("valgrind".as_ref());
+    valgrind.args(["--quiet", "--error-exitcode=3", "--leak-check=full"]);
+    valgrind.args(["--errors-for-leak-kinds=definite,indirect"]);
+    succeed(valgrind.arg(path).arg("100000"));
+}

@@ -1,0 +1,82 @@
+//! What the transports over UDP share.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use keys::PublicKey;
+use udp::streams;
+
+use crate::options::Options;
+use crate::stream::{ByteStream, PathStatistics};
+
+/// How much may be under way where nothing is known of the path: 300 ms at 1.7 Gbit/s.
+const DEFAULT_BUFFER: usize = 64 << 20;
+
+/// The least, so that a wrong measurement of the path costs little.
+const MIN_BUFFER: usize = 1 << 20;
+
+/// The most.
+const MAX_BUFFER: usize = 1 << 30;
+
+/// How many bytes may be under way: as the options say, or twice what the path holds.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+pub(super) fn buffer(options: &Options) -> usize {
+    let needed =
+        options.path.map(|path| (2.0 * path.rate * path.round_trip.as_secs_f64()) as usize);
+    options.buffer.or(needed).unwrap_or(DEFAULT_BUFFER).clamp(MIN_BUFFER, MAX_BUFFER)
+}
+
+/// A connection whose protocol has half-closed connections.
+pub(super) struct DatagramStream {
+    pub(super) stream: streams::Stream,
+    pub(super) transport: &'static str,
+    pub(super) congestion: Option<&'static str>,
+}
+
+impl ByteStream for DatagramStream {
+    fn read(&self, to: &mut [u8]) -> io::Result<usize> {
+        (&self.stream).read(to)
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        (&self.stream).write(bytes)
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        self.stream.finish()
+    }
+
+    fn close(&self) {
+        self.stream.close();
+    }
+
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.stream.set_timeout(timeout);
+        Ok(())
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.stream.peer_addr()
+    }
+
+    fn transport(&self) -> &'static str {
+        self.transport
+    }
+
+    fn statistics(&self) -> PathStatistics {
+        let counted = self.stream.statistics();
+        PathStatistics {
+            round_trip: counted.round_trip,
+            packets_sent: Some(counted.packets_sent + counted.packets_repeated),
+            packets_sent_again: Some(counted.packets_repeated),
+            delivery_rate: counted.rate_bytes_per_s,
+            congestion: self.congestion.map(str::to_owned),
+            ..PathStatistics::default()
+        }
+    }
+
+    fn peer(&self) -> Option<PublicKey> {
+        PublicKey::from_bytes(&self.stream.peer_key()?).ok()
+    }
+}

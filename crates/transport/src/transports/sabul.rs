@@ -1,0 +1,196 @@
+//! SABUL/UDT.
+//!
+//! Its connections cannot be half closed. So the stream is cut into blocks, each with its length in
+//! four bytes, and a block of length 0 is the end of one direction.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sabul::Config;
+use udp::streams::{self, Endpoint};
+
+use super::Transport;
+use super::datagrams::{DatagramStream, buffer};
+use crate::options::Options;
+use crate::stream::{ByteStream, PathStatistics};
+
+/// The longest block.
+const MAX_BLOCK_LEN: usize = 1 << 20;
+
+/// See [the module](self).
+pub(super) struct Sabul;
+
+impl Transport for Sabul {
+    fn name(&self) -> &'static str {
+        "sabul"
+    }
+
+    fn about(&self) -> &'static str {
+        "SABUL/UDT over UDP; for long paths with some loss"
+    }
+
+    fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+        Ok(self.wrap(sabul::connect(to, config(options))?))
+    }
+
+    fn endpoint(&self, options: &Options) -> io::Result<Option<Box<dyn Endpoint>>> {
+        Ok(Some(Box::new(sabul::Endpoint::new(config(options))?)))
+    }
+
+    fn wrap(&self, stream: streams::Stream) -> Arc<dyn ByteStream> {
+        Arc::new(Blocks::new(DatagramStream {
+            stream,
+            transport: "sabul",
+            congestion: Some("udt"),
+        }))
+    }
+}
+
+fn config(options: &Options) -> Config {
+    let buffer = buffer(options);
+    Config {
+        send_buffer: buffer,
+        receive_buffer: buffer,
+        connect_timeout: options.connect_timeout,
+        ..Config::default()
+    }
+}
+
+/// A stream of blocks.
+struct Blocks {
+    stream: DatagramStream,
+    reading: Mutex<Reading>,
+    writing: Mutex<Writing>,
+}
+
+#[derive(Default)]
+struct Reading {
+    /// What has come of the next block's length.
+    header: [u8; 4],
+    header_len: usize,
+    /// What is still to come of the block.
+    left: usize,
+    has_ended: bool,
+}
+
+#[derive(Default)]
+struct Writing {
+    /// What is still to be sent of a block's length.
+    header: [u8; 4],
+    header_left: usize,
+    /// What is still to be written of the block.
+    left: usize,
+    is_finished: bool,
+}
+
+impl Blocks {
+    fn new(stream: DatagramStream) -> Self {
+        Self { stream, reading: Mutex::default(), writing: Mutex::default() }
+    }
+
+    /// Sends what is left of a block's length.
+    fn send_header(&self, writing: &mut Writing) -> io::Result<()> {
+        while writing.header_left > 0 {
+            let at = writing.header.len() - writing.header_left;
+            writing.header_left -= self.stream.write(&writing.header[at..])?;
+        }
+        Ok(())
+    }
+}
+
+impl Writing {
+    fn begin(&mut self, len: usize) {
+        self.left = len.min(MAX_BLOCK_LEN);
+        #[expect(clippy::cast_possible_truncation, reason = "at most MAX_BLOCK_LEN")]
+        let len = self.left as u32;
+        self.header = len.to_be_bytes();
+        self.header_left = self.header.len();
+    }
+}
+
+impl ByteStream for Blocks {
+    fn read(&self, to: &mut [u8]) -> io::Result<usize> {
+        let mut reading = lock(&self.reading);
+        while reading.left == 0 && !reading.has_ended {
+            let at = reading.header_len;
+            match self.stream.read(&mut reading.header[at..])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => reading.header_len += count,
+            }
+            if reading.header_len == reading.header.len() {
+                reading.header_len = 0;
+                reading.left = u32::from_be_bytes(reading.header) as usize;
+                reading.has_ended = reading.left == 0;
+            }
+        }
+        let len = to.len().min(reading.left);
+        if len == 0 {
+            return Ok(0);
+        }
+        let count = self.stream.read(&mut to[..len])?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        reading.left -= count;
+        Ok(count)
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut writing = lock(&self.writing);
+        if writing.is_finished {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        if writing.left == 0 {
+            writing.begin(bytes.len());
+        }
+        self.send_header(&mut writing)?;
+        // After an error the caller may have fewer bytes than the block was to have.
+        let len = bytes.len().min(writing.left);
+        let count = self.stream.write(&bytes[..len])?;
+        writing.left -= count;
+        Ok(count)
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        let mut writing = lock(&self.writing);
+        if writing.left > 0 {
+            let what = "a write that was interrupted has to be repeated first";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        if !writing.is_finished {
+            writing.begin(0);
+            writing.is_finished = true;
+        }
+        self.send_header(&mut writing)?;
+        self.stream.stream.wait_until_acknowledged()
+    }
+
+    fn close(&self) {
+        self.stream.close();
+    }
+
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.stream.set_timeout(timeout)
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.stream.peer_addr()
+    }
+
+    fn transport(&self) -> &'static str {
+        self.stream.transport()
+    }
+
+    fn statistics(&self) -> PathStatistics {
+        self.stream.statistics()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
