@@ -112,6 +112,14 @@ impl Error {
         error.get_ref().and_then(|inner| inner.downcast_ref())
     }
 
+    /// The error of a connection to `peer`, out of the [`io::Error`] that has it inside.
+    pub(crate) fn from_io(peer: &str, error: io::Error) -> Self {
+        match error.downcast() {
+            Ok(error) => error,
+            Err(error) => Self::at(Step::Read, peer, error, None),
+        }
+    }
+
     /// What a step on the connection to `peer` has failed with.
     pub(crate) fn at(step: Step, peer: &str, source: io::Error, limit: Option<Duration>) -> Self {
         let peer = peer.to_owned();

@@ -37,8 +37,9 @@
 //! ```
 
 mod error;
+pub mod measurement;
 mod messages;
-mod model;
+pub mod model;
 mod net;
 mod options;
 mod protocol;

@@ -1,12 +1,14 @@
-//! What the choice of a transport depends on.
+//! What an exchange takes over each transport, predicted from what was measured of the path.
+//!
+//! [`predict`] is pure. `docs/protocols/choice.md` states each formula with its assumptions.
 
-/// The coming exchange.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exchange {
-    /// Bytes that the end that connects sends.
-    pub sent: u64,
-    /// Bytes that the end that connects receives.
-    pub received: u64,
-    /// How often an end waits for the other.
-    pub rounds: u32,
-}
+mod exchange;
+mod flow;
+mod path;
+mod transports;
+
+pub use exchange::Exchange;
+pub use path::{CongestionControl, Direction, Path};
+pub use transports::{TRANSPORTS, Unusable, predict};
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Exchanges of a given size, to measure a transport.
+//!
+//! The client sends a request and then, in each round, its bytes; the server answers each round
+//! with its own bytes and one more. So the last byte that the client reads shows that the server's
+//! program has read everything. `docs/protocols/transport.md` specifies it.
+
+use std::io::{self, Read, Write};
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::model::Exchange;
+use crate::net::{Connection, Statistics, connect};
+use crate::options::Options;
+
+/// The first bytes of a request.
+const MAGIC: [u8; 8] = *b"measure1";
+/// The magic, bytes to the server, bytes to the client, rounds.
+const REQUEST_LEN: usize = 28;
+/// A round may have so many bytes each way.
+const MAX_BYTES: u64 = 1 << 40;
+const MAX_ROUNDS: u32 = 1 << 20;
+/// The server ends a measurement in which nothing happens for so long.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+static BLOCK: [u8; 64 << 10] = [0x5a; 64 << 10];
+
+/// What one exchange has taken, from the start of the connection.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timing {
+    /// The transport that was used.
+    pub transport: &'static str,
+    /// Until the connection was there.
+    pub connected: Duration,
+    /// Until the first byte of an answer was read.
+    pub first_byte: Duration,
+    /// Until the last byte was read, which the server sends when it has read everything.
+    pub complete: Duration,
+    /// What the connection knows at the end.
+    pub statistics: Statistics,
+}
+
+/// Connects to `HOST:PORT`, where [`serve`] answers, and measures one exchange.
+///
+/// # Errors
+/// If there is no connection, or it fails before the exchange is complete.
+pub fn measure(address: &str, options: &Options, exchange: Exchange) -> Result<Timing, Error> {
+    let start = Instant::now();
+    let options = Options { exchange: Some(exchange), ..options.clone() };
+    let mut connection = connect(address, &options)?;
+    let connected = start.elapsed();
+    let run = run(&mut connection, exchange, start);
+    let first_byte = run.map_err(|error| Error::from_io(address, error))?;
+    let complete = start.elapsed();
+    Ok(Timing {
+        transport: connection.transport(),
+        connected,
+        first_byte,
+        complete,
+        statistics: connection.statistics(),
+    })
+}
+
+/// The client's part on a connection. Returns the time from `start` to the first byte of an answer.
+fn run(connection: &mut Connection, exchange: Exchange, start: Instant) -> io::Result<Duration> {
+    let rounds = exchange.rounds.clamp(1, MAX_ROUNDS);
+    let mut request = MAGIC.to_vec();
+    request.extend(exchange.sent.to_be_bytes());
+    request.extend(exchange.received.to_be_bytes());
+    request.extend(rounds.to_be_bytes());
+    connection.write_all(&request)?;
+    let mut first_byte = None;
+    for round in 0..rounds {
+        write(connection, part(exchange.sent, rounds, round))?;
+        let mut left = part(exchange.received, rounds, round) + 1;
+        connection.read_exact(&mut [0])?;
+        first_byte.get_or_insert_with(|| start.elapsed());
+        left -= 1;
+        read(connection, left)?;
+    }
+    Ok(first_byte.unwrap_or_else(|| start.elapsed()))
+}
+
+/// Answers one measurement on an accepted connection.
+///
+/// # Errors
+/// If the client asks for something else, or the connection fails.
+pub fn serve(connection: &mut Connection) -> io::Result<Exchange> {
+    connection.set_timeout(Some(SILENCE_TIMEOUT))?;
+    let mut request = [0; REQUEST_LEN];
+    connection.read_exact(&mut request)?;
+    let exchange = parse(&request)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no request to measure"))?;
+    for round in 0..exchange.rounds {
+        read(connection, part(exchange.sent, exchange.rounds, round))?;
+        write(connection, part(exchange.received, exchange.rounds, round) + 1)?;
+        connection.flush()?;
+    }
+    connection.finish()?;
+    Ok(exchange)
+}
+
+fn parse(request: &[u8; REQUEST_LEN]) -> Option<Exchange> {
+    let rest = request.strip_prefix(&MAGIC)?;
+    let (sent, rest) = rest.split_first_chunk()?;
+    let (received, rest) = rest.split_first_chunk()?;
+    let (sent, received) = (u64::from_be_bytes(*sent), u64::from_be_bytes(*received));
+    let rounds = u32::from_be_bytes(rest.try_into().ok()?);
+    let is_possible = sent.max(received) <= MAX_BYTES && (1..=MAX_ROUNDS).contains(&rounds);
+    is_possible.then_some(Exchange { sent, received, rounds })
+}
+
+/// The bytes of a round: all rounds have as many, but for one.
+fn part(bytes: u64, rounds: u32, round: u32) -> u64 {
+    let rounds = u64::from(rounds);
+    bytes / rounds + u64::from(u64::from(round) < bytes % rounds)
+}
+
+fn write(to: &mut impl Write, mut bytes: u64) -> io::Result<()> {
+    while bytes > 0 {
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX).min(BLOCK.len());
+        to.write_all(&BLOCK[..length])?;
+        bytes -= length as u64;
+    }
+    Ok(())
+}
+
+fn read(from: &mut impl Read, mut bytes: u64) -> io::Result<()> {
+    let mut block = vec![0; BLOCK.len()];
+    while bytes > 0 {
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX).min(block.len());
+        from.read_exact(&mut block[..length])?;
+        bytes -= length as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::Listener;
+    use crate::options::{Choice, Security};
+
+    #[test]
+    fn exchanges_are_complete() {
+        let options = Options::new(Security::Insecure);
+        let listener = Listener::bind("127.0.0.1:0", &options).unwrap();
+        let address = listener.local_addr().to_string();
+        let named = Options { transport: Choice::Named("tcp"), ..options };
+        let exchanges = [(0, 0, 0), (1, 0, 1), (1_000_000, 77, 10), (3, 300_000, 7)];
+        let serving = std::thread::spawn(move || {
+            exchanges.map(|_| serve(&mut listener.accept().unwrap()).unwrap())
+        });
+        for (sent, received, rounds) in exchanges {
+            let exchange = Exchange { sent, received, rounds };
+            let timing = measure(&address, &named, exchange).unwrap();
+            assert!(timing.connected <= timing.first_byte && timing.first_byte <= timing.complete);
+            let rounds = u64::from(rounds.max(1));
+            assert_eq!(timing.statistics.bytes_sent, sent + 28);
+            assert_eq!(timing.statistics.bytes_received, received + rounds);
+        }
+        let served = serving.join().unwrap();
+        assert_eq!(served[2], Exchange { sent: 1_000_000, received: 77, rounds: 10 });
+    }
+
+    #[test]
+    fn impossible_requests_are_refused() {
+        let mut request = [0; REQUEST_LEN];
+        request[..8].copy_from_slice(&MAGIC);
+        assert_eq!(parse(&request), None, "no round");
+        request[27] = 1;
+        assert!(parse(&request).is_some());
+        request[8] = 1;
+        assert_eq!(parse(&request), None, "too many bytes");
+        request[8] = 0;
+        request[0] ^= 1;
+        assert_eq!(parse(&request), None, "something else");
+    }
+
+    #[test]
+    fn parts_add_up() {
+        for (bytes, rounds) in [(0, 1), (10, 3), (3, 10), (1 << 40, 7)] {
+            assert_eq!((0..rounds).map(|round| part(bytes, rounds, round)).sum::<u64>(), bytes);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What is known of a path, measured or assumed.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A path between two hosts, as the client sees it: *up* is from the client to the server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Path {
+    /// The least round-trip time.
+    pub round_trip: Duration,
+    /// The mean difference of round-trip times from the least.
+    pub variation: Duration,
+    /// The probability that a packet is lost on its way, 0 to 1, in either direction.
+    pub loss: f64,
+    /// From the client to the server.
+    pub up: Direction,
+    /// From the server to the client.
+    pub down: Direction,
+    /// Whether datagrams pass in both directions.
+    pub udp_passes: bool,
+    /// Whether both hosts have MPTCP.
+    pub has_mptcp: bool,
+}
+
+/// One direction of a path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Direction {
+    /// What the narrowest link carries, in bytes/s of IP packets.
+    pub rate: f64,
+    /// The time that a packet waits at most in the queue of that link.
+    pub queue: Duration,
+    /// The bytes of a stream that may be under way, by the buffers of TCP sockets at both ends.
+    pub tcp_window: f64,
+    /// The bytes that UDP sockets hold at the receiver.
+    pub udp_buffer: f64,
+    /// The congestion control of the sender's TCP.
+    pub congestion: CongestionControl,
+    /// What the receiving host reads from a socket, in bytes/s.
+    pub reading_rate: f64,
+}
+
+/// How TCP controls congestion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CongestionControl {
+    /// RFC 9438; the default of Linux.
+    Cubic,
+    /// Version 1 of Linux.
+    Bbr,
+    /// RFC 5681.
+    Reno,
+}
+
+impl CongestionControl {
+    /// Linux's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+            Self::Reno => "reno",
+        }
+    }
+
+    /// The one with that name. Whatever else Linux has is taken for CUBIC.
+    pub fn named(name: &str) -> Self {
+        match name {
+            name if name.starts_with("bbr") => Self::Bbr,
+            "reno" => Self::Reno,
+            _ => Self::Cubic,
+        }
+    }
+}
+
+impl Path {
+    /// A path between hosts with Linux's defaults, without loss, of the same rate both ways
+    /// (bytes/s).
+    pub fn assumed(round_trip: Duration, rate: f64) -> Self {
+        let direction = Direction::assumed(rate);
+        Self {
+            round_trip,
+            variation: Duration::ZERO,
+            loss: 0.0,
+            up: direction.clone(),
+            down: direction,
+            udp_passes: true,
+            has_mptcp: true,
+        }
+    }
+}
+
+impl Direction {
+    /// A direction of that rate (bytes/s) between hosts with Linux's defaults.
+    pub fn assumed(rate: f64) -> Self {
+        Self {
+            rate,
+            queue: Duration::from_millis(50),
+            tcp_window: 2e6,
+            udp_buffer: 4e6,
+            congestion: CongestionControl::Cubic,
+            reading_rate: 4e9,
+        }
+    }
+}

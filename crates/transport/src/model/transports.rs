@@ -1,0 +1,142 @@
+//! The transports' costs.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::exchange::Exchange;
+use super::flow::{Control, Flow, Link};
+use super::path::{Direction, Path};
+
+/// The transports that [`predict`] knows.
+pub const TRANSPORTS: [&str; 7] = ["tcp", "mptcp", "sabul", "burst", "quic", "udp", "micss"];
+
+/// Why a transport cannot be used on a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unusable {
+    /// There is no such transport, or nothing is known of it.
+    #[error("its cost is not known")]
+    Unknown,
+    /// It needs datagrams.
+    #[error("UDP does not pass")]
+    NoUdp,
+    /// One of the hosts has none.
+    #[error("a host has no MPTCP")]
+    NoMptcp,
+    /// What is lost is not sent again.
+    #[error("the path loses packets, and the transport does not repeat them")]
+    Loss,
+}
+
+/// More loss than this and `udp` is refused.
+const MAX_UDP_LOSS: f64 = 1e-4;
+/// Rounds that are computed one by one; the others take as long as the last of them.
+const MAX_ROUNDS: u32 = 64;
+
+/// What a transport costs besides the network.
+struct Cost {
+    /// Round trips before the first byte of the program may be sent, with Noise and without.
+    setup: f64,
+    setup_insecure: f64,
+    /// Seconds for each connection: system calls, threads and keys.
+    fixed: f64,
+    /// The bytes of a stream in a packet of 1,500 bytes.
+    payload: f64,
+    /// The bytes/s that a processor sends and receives, encrypted.
+    processing: f64,
+    /// How often a byte crosses the path.
+    copies: f64,
+}
+
+const TCP: Cost = Cost {
+    setup: 2.0,
+    setup_insecure: 1.0,
+    fixed: 0.3e-3,
+    payload: 1448.0,
+    processing: 800e6,
+    copies: 1.0,
+};
+
+/// The packet length for which rates are converted, in bytes of IP.
+const PACKET_LEN: f64 = 1500.0;
+
+/// How long an exchange takes over a transport: from the start of the connection until the client
+/// knows that the server's program has everything, or has the last answer. `is_secure`: with
+/// encryption and authentication.
+///
+/// # Errors
+/// If the transport cannot be used on the path.
+pub fn predict(
+    transport: &str,
+    path: &Path,
+    exchange: Exchange,
+    is_secure: bool,
+) -> Result<Duration, Unusable> {
+    let cost = cost(transport).ok_or(Unusable::Unknown)?;
+    let is_tcp = matches!(transport, "tcp" | "mptcp" | "micss");
+    if !is_tcp && !path.udp_passes {
+        return Err(Unusable::NoUdp);
+    }
+    if transport == "mptcp" && !path.has_mptcp {
+        return Err(Unusable::NoMptcp);
+    }
+    if transport == "udp" && path.loss > MAX_UDP_LOSS {
+        return Err(Unusable::Loss);
+    }
+    let round_trip = path.round_trip.as_secs_f64().max(1e-6);
+    let flow = |direction: &Direction| {
+        let rate = (direction.rate / PACKET_LEN / cost.copies)
+            .min(cost.processing / cost.payload)
+            .min(direction.reading_rate / cost.payload);
+        let window = if is_tcp { direction.tcp_window } else { f64::MAX };
+        let link = Link {
+            round_trip,
+            rate: rate.max(0.1),
+            queue: direction.queue.as_secs_f64(),
+            loss: path.loss.clamp(0.0, 0.9),
+            max_window: (window / cost.payload).max(1.0),
+        };
+        Flow::new(link, control(transport, direction))
+    };
+    let (mut up, mut down) = (flow(&path.up), flow(&path.down));
+    let rounds = exchange.rounds();
+    let mut seconds = 0.0;
+    let mut last = 0.0;
+    for _ in 0..rounds.min(MAX_ROUNDS) {
+        last = up.send(exchange.sent_each() / cost.payload)
+            + down.send(exchange.received_each() / cost.payload);
+        seconds += last;
+    }
+    seconds += f64::from(rounds.saturating_sub(MAX_ROUNDS)) * last;
+    let setup = if is_secure { cost.setup } else { cost.setup_insecure };
+    // A lost packet of the set-up is sent again after about a second, one way or the other.
+    let seconds = seconds + setup * (round_trip + 2.0 * path.loss.clamp(0.0, 0.9)) + cost.fixed;
+    Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+}
+
+fn control(transport: &str, direction: &Direction) -> Control {
+    match transport {
+        "sabul" => Control::Growing { factor: 2.0, share: 0.85 },
+        "quic" => Control::Growing { factor: 1.8, share: 0.8 },
+        "burst" => Control::Measured { share: 0.9, unrepaired: 0.1 },
+        "udp" => Control::Measured { share: 0.9, unrepaired: 1.0 },
+        _ => Control::Tcp(direction.congestion),
+    }
+}
+
+fn cost(transport: &str) -> Option<Cost> {
+    let udp = Cost { fixed: 1e-3, payload: 1456.0, processing: 300e6, ..TCP };
+    Some(match transport {
+        "tcp" => TCP,
+        "mptcp" => Cost { fixed: 0.5e-3, payload: 1428.0, processing: 600e6, ..TCP },
+        "micss" => {
+            let (setup, setup_insecure) = (3.0, 3.0);
+            Cost { setup, setup_insecure, fixed: 2e-3, processing: 300e6, copies: 2.0, ..TCP }
+        }
+        "sabul" => Cost { setup: 3.0, setup_insecure: 2.0, processing: 250e6, ..udp },
+        "burst" => Cost { setup: 1.0, fixed: 2e-3, payload: 1400.0, processing: 250e6, ..udp },
+        "quic" => Cost { setup: 1.0, fixed: 2e-3, payload: 1400.0, processing: 200e6, ..udp },
+        "udp" => udp,
+        _ => return None,
+    })
+}
