@@ -1,0 +1,147 @@
+//! Which losses are congestion: many, or more in a long queue than those in a short one explain.
+
+/// A loss up to this is noise.
+pub(super) const NOISE: f64 = 0.02;
+
+/// The packets and losses that are assumed in a short queue before there are any.
+const ASSUMED: Count = Count { packets: 4000, lost: 1 };
+
+/// With so many packets, old ones count half.
+const MAX_COUNTED: u64 = 100_000;
+
+/// Packets that were acknowledged or lost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    packets: u64,
+    lost: u64,
+}
+
+/// What happened to packets.
+#[derive(Debug)]
+pub(super) struct Losses {
+    /// In this round trip.
+    round: Count,
+    /// Of them, those that met a long queue.
+    round_in_long_queue: Count,
+    /// In all earlier round trips, those that met a short queue.
+    in_short_queue: Count,
+    /// Since the last response to congestion, and those of them that met a long queue.
+    since_response: [u64; 2],
+    smoothed: f64,
+}
+
+impl Default for Losses {
+    fn default() -> Self {
+        Self {
+            round: Count::default(),
+            round_in_long_queue: Count::default(),
+            in_short_queue: ASSUMED,
+            since_response: [0; 2],
+            smoothed: 0.0,
+        }
+    }
+}
+
+impl Losses {
+    /// Counts packets, of which some are lost: whether they met a long queue, and whether they were
+    /// sent after the last response to congestion.
+    pub(super) fn add(&mut self, packets: u64, lost: u64, is_long: bool, is_new: bool) {
+        self.round.add(packets, lost);
+        if is_long {
+            self.round_in_long_queue.add(packets, lost);
+        }
+        if is_new {
+            self.since_response[0] += packets;
+            self.since_response[1] += if is_long { packets } else { 0 };
+        }
+    }
+
+    /// Whether the losses of this round trip are congestion.
+    pub(super) fn are_congestion(&self) -> bool {
+        let Count { packets, lost } = self.in_short_queue;
+        let noise = lost as f64 / packets as f64;
+        let long = self.round_in_long_queue;
+        is_more(long.lost, noise * long.packets as f64)
+            || is_more(self.round.lost, NOISE * self.round.packets.max(64) as f64)
+    }
+
+    /// The fraction of the packets since the last response that met a long queue; begins again.
+    pub(super) fn take_part_in_long_queue(&mut self) -> f64 {
+        let [packets, long] = std::mem::take(&mut self.since_response);
+        long as f64 / packets.max(1) as f64
+    }
+
+    /// Ends a round trip. Returns the fraction of its packets that were lost.
+    pub(super) fn end_round(&mut self) -> f64 {
+        let round = std::mem::take(&mut self.round);
+        let long = std::mem::take(&mut self.round_in_long_queue);
+        self.in_short_queue.add(round.packets - long.packets, round.lost - long.lost);
+        if self.in_short_queue.packets > MAX_COUNTED {
+            self.in_short_queue.packets /= 2;
+            self.in_short_queue.lost = self.in_short_queue.lost.div_ceil(2);
+        }
+        let fraction = round.lost as f64 / round.packets.max(1) as f64;
+        self.smoothed += (round.packets as f64 / 1000.0).min(0.25) * (fraction - self.smoothed);
+        fraction
+    }
+
+    /// The smoothed fraction of packets that are lost.
+    pub(super) fn smoothed(&self) -> f64 {
+        self.smoothed
+    }
+}
+
+/// Whether losses are more than chance makes of the expected number.
+fn is_more(lost: u64, expected: f64) -> bool {
+    lost as f64 > expected + 3.0 * expected.sqrt() + 0.5
+}
+
+impl Count {
+    fn add(&mut self, packets: u64, lost: u64) {
+        self.packets += packets;
+        self.lost += lost;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_loss_is_noise_in_any_queue() {
+        let mut losses = Losses::default();
+        losses.add(4000, 40, false, true);
+        losses.end_round();
+        for _ in 0..100 {
+            losses.add(900, 9, false, true);
+            losses.add(100, 1, true, true);
+            assert!(!losses.are_congestion());
+            losses.end_round();
+        }
+        assert!((losses.smoothed() - 0.01).abs() < 1e-3);
+    }
+
+    #[test]
+    fn loss_in_a_long_queue_only_is_congestion() {
+        let mut losses = Losses::default();
+        for _ in 0..10 {
+            losses.add(900, 0, false, true);
+            losses.add(100, 0, true, true);
+            losses.end_round();
+        }
+        losses.add(900, 0, false, true);
+        assert!(!losses.are_congestion());
+        losses.add(100, 2, true, true);
+        assert!(losses.are_congestion());
+        assert!((losses.take_part_in_long_queue() - 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn much_loss_is_congestion() {
+        let mut losses = Losses::default();
+        losses.add(1000, 20, false, true);
+        assert!(!losses.are_congestion());
+        losses.add(1000, 60, false, true);
+        assert!(losses.are_congestion());
+    }
+}

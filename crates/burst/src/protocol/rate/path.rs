@@ -1,0 +1,159 @@
+//! What is measured of the path: the round-trip time without a queue, the delay in the queue, and
+//! the rate at which packets are delivered.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The shortest time over which a rate is measured: shorter ones measure how interrupts and system
+/// calls bundle packets.
+const MIN_SPAN: Duration = Duration::from_millis(2);
+
+/// A span has about so many points to measure from.
+const POINTS: u32 = 8;
+
+/// The most points kept. Few are needed, unless packets are rare.
+const MAX_POINTS: usize = 64;
+
+/// The least number of packets of a measured rate.
+const MIN_PACKETS: u64 = 8;
+
+/// How long a least round-trip time is believed at least; at most twice as long.
+const LEAST_EXPIRY: Duration = Duration::from_secs(5);
+
+/// The state at an acknowledgement.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Point {
+    /// When the newest acknowledged packet was sent.
+    pub(super) sent_at: Duration,
+    /// When it arrived, by the peer's clock.
+    pub(super) received_at: Duration,
+    /// The bytes sent until then, with it.
+    pub(super) sent: u64,
+    /// The bytes acknowledged.
+    pub(super) delivered: u64,
+    /// The shortest round-trip time since the point before.
+    pub(super) round_trip: Duration,
+}
+
+/// A measurement over the packets of about a quarter of a round trip.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// How fast they arrived, or were sent if that is slower, in bytes/s.
+    pub(super) rate: f64,
+    /// How fast they were sent, in bytes/s.
+    pub(super) sent_rate: f64,
+    /// The shortest delay in the queue.
+    pub(super) queue: Duration,
+    /// The bytes sent, and those of them that did not arrive.
+    pub(super) sent: u64,
+    pub(super) missing: u64,
+    /// When the first and the last of them were sent.
+    pub(super) first_sent_at: Duration,
+    pub(super) last_sent_at: Duration,
+}
+
+/// The measurements.
+#[derive(Debug, Default)]
+pub(super) struct PathMeasurements {
+    points: VecDeque<Point>,
+    smoothed: Option<Duration>,
+    latest: Duration,
+    /// Of the current period and of the one before it.
+    least: [Option<Duration>; 2],
+    longest_queue: [Duration; 2],
+    period_began: Duration,
+}
+
+impl PathMeasurements {
+    pub(super) fn on_round_trip(&mut self, now: Duration, round_trip: Duration) {
+        self.latest = round_trip;
+        let smoothed = self.smoothed.get_or_insert(round_trip);
+        *smoothed = *smoothed * 7 / 8 + round_trip / 8;
+        if now > self.period_began + LEAST_EXPIRY {
+            self.period_began = now;
+            self.least = [None, self.least[0]];
+            self.longest_queue = [Duration::ZERO, self.longest_queue[0]];
+        }
+        let least = self.least[0].get_or_insert(round_trip);
+        *least = round_trip.min(*least);
+        self.longest_queue[0] = self.longest_queue[0].max(self.queue_of(round_trip));
+    }
+
+    /// The smoothed round-trip time; zero before the first one.
+    pub(super) fn smoothed(&self) -> Duration {
+        self.smoothed.unwrap_or_default()
+    }
+
+    /// The shortest round-trip time of the last seconds. `None` before the first one.
+    pub(super) fn least(&self) -> Option<Duration> {
+        self.least.into_iter().flatten().min()
+    }
+
+    /// The delay in the queue at the last acknowledgement.
+    pub(super) fn queue(&self) -> Duration {
+        self.queue_of(self.latest)
+    }
+
+    fn queue_of(&self, round_trip: Duration) -> Duration {
+        round_trip.saturating_sub(self.least().unwrap_or(round_trip))
+    }
+
+    /// Whether a packet with this delay in the queue met a queue that is nearly as long as it gets,
+    /// and longer than the own pulses make it.
+    pub(super) fn is_long(&self, queue: Duration) -> bool {
+        let longest = self.longest_queue[0].max(self.longest_queue[1]);
+        let by_pulses = Duration::from_millis(1).max(self.span() * 5 / 16);
+        longest > by_pulses && queue > longest * 7 / 10
+    }
+
+    /// The time over which a rate is measured.
+    pub(super) fn span(&self) -> Duration {
+        self.least().map_or(MIN_SPAN, |least| MIN_SPAN.max(least / 4))
+    }
+
+    /// Takes a point. Returns a measurement if it is newer than the points before and there are
+    /// packets enough.
+    pub(super) fn on_point(&mut self, point: Point, datagram: u64) -> Option<Sample> {
+        if self.points.back().is_some_and(|last| last.sent >= point.sent) {
+            return None;
+        }
+        let span = self.span();
+        let recent = self.points.iter().rev();
+        let recent = recent.take_while(|it| it.received_at + span >= point.received_at);
+        let round_trip = recent.map(|it| it.round_trip).fold(point.round_trip, Duration::min);
+        let elapsed = |since: &Point| {
+            let receiving = point.received_at.saturating_sub(since.received_at);
+            receiving.max(point.sent_at.saturating_sub(since.sent_at))
+        };
+        let is_enough = |since: &&Point| {
+            let sent = point.sent.saturating_sub(since.sent);
+            elapsed(since) >= span && sent >= MIN_PACKETS * datagram
+        };
+        let since = self.points.iter().rev().find(is_enough).copied();
+        match self.points.back_mut() {
+            Some(last) if point.received_at < last.received_at + span / POINTS => {
+                last.round_trip = last.round_trip.min(point.round_trip);
+            }
+            _ => self.points.push_back(point),
+        }
+        if self.points.len() > MAX_POINTS {
+            self.points.pop_front();
+        }
+        let since = since?;
+        while self.points.front().is_some_and(|it| it.sent < since.sent) {
+            self.points.pop_front();
+        }
+        let sent = point.sent.saturating_sub(since.sent);
+        let delivered = point.delivered.saturating_sub(since.delivered);
+        let sending = point.sent_at.saturating_sub(since.sent_at).max(Duration::from_nanos(1));
+        Some(Sample {
+            rate: delivered as f64 / elapsed(&since).as_secs_f64(),
+            sent_rate: sent as f64 / sending.as_secs_f64(),
+            queue: self.queue_of(round_trip),
+            sent,
+            missing: sent.saturating_sub(delivered),
+            first_sent_at: since.sent_at,
+            last_sent_at: point.sent_at,
+        })
+    }
+}
