@@ -152,6 +152,7 @@ pub struct Model {
     futile: u32,
     contested: f64,
     last_dip: Duration,
+    now: Duration,
 }
 
 impl Model {
@@ -185,6 +186,7 @@ impl Model {
             futile: 0,
             contested: 0.0,
             last_dip: Duration::ZERO,
+            now: Duration::ZERO,
         }
     }
 
@@ -203,7 +205,7 @@ impl Model {
     }
 
     /// The peer has measured this rate of a train of packets that were sent without gaps.
-    pub fn on_train(&mut self, now: Duration, rate: f64) {
+    pub fn on_train(&mut self, rate: f64) {
         if !rate.is_finite() || rate <= 0.0 {
             return;
         }
@@ -220,7 +222,7 @@ impl Model {
         let is_far = target > 1.2 * self.rate || self.rate > 1.3 * measured;
         if is_far {
             self.rate = target;
-            self.phase = Phase::Start { gain: PULSE_GAINS[0], since: now };
+            self.phase = Phase::Start { gain: PULSE_GAINS[0], since: self.now };
         }
     }
 
@@ -373,6 +375,7 @@ impl Model {
 
     /// Does what depends on the time alone.
     fn on_time(&mut self, now: Duration) {
+        self.now = now;
         self.gain = match self.phase {
             Phase::Start { .. } => 1.0,
             Phase::Drain { until, .. } if now < until => DRAIN_GAIN,

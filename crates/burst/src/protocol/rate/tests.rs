@@ -22,7 +22,7 @@ impl Control for Modelled {
 
     fn on_ack(&mut self, ack: &Ack) {
         if let Some(train) = ack.train {
-            self.0.on_train(ack.now, train);
+            self.0.on_train(train);
         }
         self.0.on_ack(
             ack.now,
@@ -205,7 +205,7 @@ fn nothing_makes_the_rate_impossible() {
                     let newest = open.swap_remove(random.below(open.len() as u64) as usize);
                     model.on_loss(now, &Lost { newest, packets: 1, bytes: 1200 });
                 }
-                _ => model.on_train(now, random.below(1 << 40) as f64),
+                _ => model.on_train(random.below(1 << 40) as f64),
             }
             let rate = model.rate();
             assert!(rate > 0.0 && rate.is_finite(), "{rate}");
