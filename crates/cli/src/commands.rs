@@ -12,6 +12,7 @@ mod serve;
 mod split;
 mod status;
 mod streams;
+mod transport;
 mod tunnel;
 
 use clap::Subcommand;
@@ -124,6 +125,7 @@ commands! {
     Directory(directory),
     Tunnel(tunnel, Tunnel),
     Quorum(quorum, Quorum),
+    Transport(transport),
     Status(status),
     Doctor(doctor),
 }

@@ -37,6 +37,7 @@
 //! ```
 
 mod error;
+pub mod files;
 pub mod measurement;
 mod messages;
 pub mod model;
@@ -49,9 +50,9 @@ mod transports;
 pub use error::{Error, Step};
 pub use messages::Messages;
 pub use model::Exchange;
-pub use net::connection::Closer;
-pub use net::{Connection, Listener, Reader, Statistics, Writer, connect};
+pub use net::{Closer, Connection, Listener, Reader, Statistics, Writer, connect};
 pub use options::{Choice, Options, PathEstimate, Peers, Security, random_identity};
+pub use protocol::file::{Failure, FailureReason, FileName, FileNameError};
 pub use protocol::handshake::{HandshakeError, Refusal};
 pub use stream::{ByteStream, PathStatistics};
 pub use transports::names;

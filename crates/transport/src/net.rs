@@ -1,7 +1,7 @@
 //! The connection, as programs use it: moves bytes between a transport's stream and the protocol.
 
 mod connect;
-pub(crate) mod connection;
+mod connection;
 mod handshaking;
 mod listener;
 mod pending;
@@ -9,5 +9,5 @@ mod pending;
 mod tests;
 
 pub use connect::connect;
-pub use connection::{Connection, Reader, Statistics, Writer};
+pub use connection::{Closer, Connection, Reader, Statistics, Writer};
 pub use listener::Listener;

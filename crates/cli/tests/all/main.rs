@@ -12,4 +12,5 @@ mod plan;
 mod quorum;
 mod split_join;
 mod systemd;
+mod transport;
 mod tunnel;

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use keys::PublicKey;
@@ -57,6 +57,8 @@ struct Shared {
     peer: Option<PublicKey>,
     sent: AtomicU64,
     received: AtomicU64,
+    /// Whether the peer's end was read.
+    has_ended: AtomicBool,
     timeout_ms: AtomicU64,
 }
 
@@ -108,6 +110,7 @@ impl Connection {
             peer,
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
+            has_ended: AtomicBool::new(false),
             timeout_ms: AtomicU64::new(0),
         });
         let (buffer, record) = (Vec::with_capacity(MAX_CHUNK_LEN), Vec::new());
@@ -216,6 +219,9 @@ impl Read for Reader {
             Opening::Noise(opener) => self.shared.open(opener, to)?,
         };
         self.shared.received.fetch_add(count as u64, Ordering::Relaxed);
+        if count == 0 {
+            self.shared.has_ended.store(true, Ordering::Relaxed);
+        }
         Ok(count)
     }
 }
@@ -240,11 +246,18 @@ impl Writer {
         if let Some(sealer) = &mut self.sealer {
             self.record.clear();
             sealer.seal(&[], &mut self.record);
-            self.shared.write_all(&self.record, &mut self.state)?;
+            let ended = self.shared.write_all(&self.record, &mut self.state);
+            if !self.shared.has_ended.load(Ordering::Relaxed) {
+                ended?;
+            }
         }
         self.state = WriterState::Finished;
-        let finished = self.shared.stream.finish();
-        finished.map_err(|error| self.shared.error(Step::Finish, error).into())
+        match self.shared.stream.finish() {
+            // The peer has gone after it has said that no more comes.
+            Err(_) if self.shared.has_ended.load(Ordering::Relaxed) => Ok(()),
+            Err(error) => Err(self.shared.error(Step::Finish, error).into()),
+            Ok(()) => Ok(()),
+        }
     }
 
     /// See [`Connection::statistics`].

@@ -1,0 +1,86 @@
+//! `sunder transport`: files over any transport.
+
+mod receive;
+mod send;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Subcommand;
+use keys::file::exposure;
+use keys::{PublicKey, SecretKey};
+use transport::{Choice, Error, Peers, Security, random_identity};
+
+use crate::console;
+use crate::failure::Failure;
+
+/// Sends files to another host over the transport that is the fastest for the path.
+///
+/// Both ends prove their keys, and everything is encrypted. A file whose connection breaks goes on
+/// where it was, and its digest is checked at the end.
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true, after_help = HELP)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const HELP: &str = "\
+Example: sunder transport receive --listen 0.0.0.0:7000 --out inbox prints the command for the
+other host, such as: sunder transport send FILE 192.0.2.10:7000 --key 3d40...660c";
+
+#[derive(Subcommand)]
+enum Command {
+    Receive(receive::Arguments),
+    Send(Box<send::Arguments>),
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// As the subcommand.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.command {
+        Command::Receive(arguments) => receive::run(arguments),
+        Command::Send(arguments) => send::run(arguments),
+    }
+}
+
+/// The key of this end: that of a file, or one of random bytes for this run.
+fn identity(file: Option<&PathBuf>) -> Result<SecretKey, Failure> {
+    let Some(path) = file else { return random_identity().map_err(|error| failed(&error)) };
+    if let Some(error) = exposure(path) {
+        let (what, fix) = (error.what(), error.fix());
+        console::warning(&format!("identity: {what}, and pass for you: {fix}"));
+    }
+    SecretKey::read(path).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// Encryption with the identity in a file, and the peers with these keys.
+fn security(
+    file: Option<&PathBuf>,
+    keys: &[PublicKey],
+    is_insecure: bool,
+) -> Result<Security, Failure> {
+    if is_insecure {
+        return Ok(Security::Insecure);
+    }
+    let peers = if keys.is_empty() { Peers::Any } else { Peers::Pinned(keys.to_owned()) };
+    Ok(Security::Noise { identity: Arc::new(identity(file)?), peers })
+}
+
+fn parse_choice(name: &str) -> Result<Choice, String> {
+    name.parse().map_err(|error: Error| error.to_string())
+}
+
+/// What an error of the crate is here.
+fn failed(error: &Error) -> Failure {
+    let message = error.to_string();
+    match error {
+        _ if error.is_security() => Failure::Refused(message),
+        Error::Address { .. } | Error::UnknownTransport { .. } | Error::NoKey { .. } => {
+            Failure::Usage(message)
+        }
+        _ => Failure::Failed(message),
+    }
+}

@@ -1,0 +1,181 @@
+//! `sunder transport receive`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+
+use keys::PublicKey;
+use transport::files::{Event, ReceiveError, Received, Receiver};
+use transport::{Connection, Listener, Options, Security};
+
+use super::{failed, security};
+use crate::console;
+use crate::failure::Failure;
+use crate::progress::Progress;
+
+/// The most files at a time.
+const MAX_FILES: usize = 64;
+
+/// Receives files into a directory, from hosts that run `sunder transport send`.
+///
+/// Prints the command for the other host. A file that is not complete is .NAME.part; it goes on
+/// from there when it is sent again, also after this command was stopped. A file that is there
+/// already stays as it is, unless --overwrite says otherwise. Who knows the printed key can send;
+/// --peer admits some only.
+#[derive(clap::Args)]
+#[command(after_help = HELP)]
+pub(super) struct Arguments {
+    /// The address for senders; all transports share its port number
+    #[arg(long, value_name = "ADDR")]
+    listen: String,
+    /// The directory for the files
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// End after one file is complete
+    #[arg(long)]
+    once: bool,
+    /// Replace files that are there already
+    #[arg(long)]
+    overwrite: bool,
+    /// The file with this end's key, so that it stays the same [default: a new one for each run]
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    identity: Option<PathBuf>,
+    /// The public key of a sender; may be given several times [default: who knows this end's key]
+    #[arg(long, value_name = "KEY", conflicts_with = "insecure")]
+    peer: Vec<PublicKey>,
+    /// Receive without encryption: anyone can send, and whoever is on the path can change the files
+    #[arg(long)]
+    insecure: bool,
+}
+
+const HELP: &str = "\
+Example: sunder transport receive --listen 0.0.0.0:7000 --out inbox --identity receive.key
+receive.key has 64 hexadecimal digits: (umask 077; openssl rand -hex 32 > receive.key)
+Then, on the other host: the command that this one prints.";
+
+/// Receives until it is stopped, or one file if that was asked for.
+///
+/// # Errors
+/// When it cannot listen, or the directory cannot be used.
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if !arguments.out.is_dir() {
+        let out = arguments.out.display();
+        return Err(Failure::Usage(format!("{out} is not a directory: create it first")));
+    }
+    let security = security(arguments.identity.as_ref(), &arguments.peer, arguments.insecure)?;
+    let options = Options::new(security);
+    service::log::start(console::wants_colour(&std::io::stderr()))?;
+    let listener = Listener::bind(&arguments.listen, &options).map_err(|error| failed(&error))?;
+    announce(&listener, &options.security)?;
+    let receiver = Arc::new(Receiver::new(&arguments.out, arguments.overwrite));
+    let (complete, completed) = sync_channel(1);
+    let is_once = arguments.once;
+    let active = Arc::new(AtomicUsize::new(0));
+    let accepting = thread::Builder::new().name("receive".into()).spawn(move || {
+        while let Ok(connection) = listener.accept() {
+            spawn(connection, &receiver, &active, is_once.then(|| complete.clone()));
+        }
+    });
+    let thread = accepting.map_err(|error| Failure::Failed(format!("no threads: {error}")))?;
+    if is_once {
+        // The only one is printed already.
+        completed.recv().unwrap_or(Ok(()))
+    } else {
+        let _ = thread.join();
+        Err(Failure::Failed("the listener has failed".into()))
+    }
+}
+
+/// Receives the file of a connection in a thread of its own.
+fn spawn(
+    connection: Connection,
+    receiver: &Arc<Receiver>,
+    active: &Arc<AtomicUsize>,
+    complete: Option<SyncSender<Result<(), Failure>>>,
+) {
+    if active.fetch_add(1, Ordering::Relaxed) >= MAX_FILES {
+        active.fetch_sub(1, Ordering::Relaxed);
+        console::warning(&format!("{MAX_FILES} files are on their way: one more is refused"));
+        return;
+    }
+    let (receiver, counted) = (receiver.clone(), active.clone());
+    let work = move || {
+        let received = receive(connection, &receiver);
+        counted.fetch_sub(1, Ordering::Relaxed);
+        match (received, complete) {
+            (Ok(printed), Some(complete)) => _ = complete.try_send(printed),
+            // It goes on though nobody reads what it prints.
+            (Ok(_), None) => {}
+            (Err(error), _) => console::warning(&error.to_string()),
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("file".into()).spawn(work) {
+        active.fetch_sub(1, Ordering::Relaxed);
+        console::warning(&format!("a file is refused: no threads: {error}"));
+    }
+}
+
+/// Receives a file, and prints that.
+fn receive(
+    connection: Connection,
+    receiver: &Receiver,
+) -> Result<Result<(), Failure>, ReceiveError> {
+    let (peer, transport) = (connection.peer(), connection.transport());
+    let from = connection.peer_addr().ip();
+    let (mut progress, mut shown) = (None, 0);
+    let received = receiver.receive(connection, |event| match event {
+        Event::Offered { length, .. } => progress = Some(Progress::new(Some(length))),
+        Event::Position(position) => {
+            if let Some(progress) = &progress {
+                progress.advance(usize::try_from(position.saturating_sub(shown)).unwrap_or(0));
+            }
+            shown = shown.max(position);
+        }
+        Event::Comparing | Event::Broken { .. } => {}
+    });
+    drop(progress);
+    let received = received?;
+    let Received { path, bytes, sha256, elapsed, .. } = &received;
+    let resumed = match received.resumed_from {
+        0 => String::new(),
+        there => format!(", {there} of which were there"),
+    };
+    let by = peer.map_or(format!("{from}, insecure"), |key| format!("{from}, key {key}"));
+    let seconds = elapsed.as_secs_f64();
+    let printed = console::print_line(&format!(
+        "{}: {bytes} bytes{resumed}, in {seconds:.1} s by {transport} from {by}",
+        path.display()
+    ));
+    Ok(printed.and_then(|()| console::print_line(&format!("SHA-256 {sha256}"))))
+}
+
+/// Says where it listens, and the command for the other host.
+fn announce(listener: &Listener, security: &Security) -> Result<(), Failure> {
+    let address = listener.local_addr();
+    console::print_line(&format!("listening on {address}"))?;
+    let options = match security.public_key() {
+        Some(key) => format!("--key {key}"),
+        None => "--insecure".into(),
+    };
+    if security.public_key().is_none() {
+        console::warning("insecure: anyone who reaches this address can send files");
+    }
+    let reachable = reachable(address)
+        .map_or_else(|| format!("HOST:{}", address.port()), |address| address.to_string());
+    console::print_line(&format!("sunder transport send FILE {reachable} {options}"))
+}
+
+/// The address under which other hosts reach this one, as far as it is known.
+fn reachable(address: SocketAddr) -> Option<SocketAddr> {
+    if !address.ip().is_unspecified() {
+        return Some(address);
+    }
+    // The address from which the system would send to others. Nothing is sent.
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    let ip: IpAddr = socket.local_addr().ok()?.ip();
+    Some((ip, address.port()).into())
+}

@@ -1,0 +1,167 @@
+//! `sunder transport send`.
+
+use std::path::PathBuf;
+
+use keys::PublicKey;
+use serde::Serialize;
+use transport::files::{self, Event, SendError, Sent};
+use transport::{Choice, FailureReason, Options, Security, connect, names};
+
+use super::{failed, parse_choice, security};
+use crate::console;
+use crate::failure::Failure;
+use crate::progress::Progress;
+
+/// Sends a file to a host that runs `sunder transport receive`.
+///
+/// If the connection breaks, it connects again and goes on where it was; so does another `send` of
+/// the same file after this one was stopped. The receiver checks the SHA-256 digest at the end.
+#[derive(clap::Args)]
+#[command(after_help = help())]
+pub(super) struct Arguments {
+    /// The file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The receiver's address, as it prints it
+    #[arg(value_name = "HOST:PORT")]
+    address: String,
+    /// The transport: auto, or one of those below
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_choice)]
+    transport: Choice,
+    /// The receiver's public key, as it prints it
+    #[arg(long, value_name = "KEY", required_unless_present = "insecure")]
+    key: Option<PublicKey>,
+    /// The file with this end's key [default: a new one for each run]
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    identity: Option<PathBuf>,
+    /// Send without encryption: whoever is on the path can read and change the file
+    #[arg(long, conflicts_with = "key")]
+    insecure: bool,
+    /// TCP's congestion control, such as bbr or cubic [default: the system's]
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+fn help() -> String {
+    let transports = names().map(|(name, about)| format!("  {name:6}  {about}\n"));
+    format!(
+        "Transports:\n{}\n\
+         Example: sunder transport send plan.pdf 192.0.2.10:7000 --key 3d4017c3e843895a92b70aa74d1b\
+         7ebc9c982ccf2ec4968cc0cd55f12af4660c\n\n\
+         Exit code 3 says that the other end has another key or does not know yours, that what \
+         arrived was\nchanged, or that the digests differ.",
+        transports.collect::<String>()
+    )
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'a> {
+    file: &'a str,
+    bytes: u64,
+    resumed_from: u64,
+    sha256: &'a str,
+    transport: &'a str,
+    connections: u32,
+    elapsed_s: f64,
+    rate_mbit: f64,
+}
+
+/// Sends the file.
+///
+/// # Errors
+/// When it cannot be read, there is no connection, or the receiver does not take it.
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let keys: Vec<PublicKey> = arguments.key.into_iter().collect();
+    let security = security(arguments.identity.as_ref(), &keys, arguments.insecure)?;
+    if matches!(security, Security::Insecure) {
+        console::warning("insecure: whoever is on the path can read and change the file");
+    }
+    let options = Options {
+        transport: arguments.transport,
+        congestion: arguments.congestion.clone(),
+        ..Options::new(security)
+    };
+    let sent = send(arguments, &options)?;
+    report(arguments, &sent)
+}
+
+fn send(arguments: &Arguments, options: &Options) -> Result<Sent, Failure> {
+    let mut progress = None;
+    let mut shown = 0;
+    let sent = files::send(
+        &arguments.file,
+        || connect(&arguments.address, options),
+        |event| match event {
+            Event::Offered { length, .. } => progress = Some(Progress::new(Some(length))),
+            Event::Position(position) => {
+                if let Some(progress) = &progress {
+                    progress.doing("");
+                    progress.advance(usize::try_from(position.saturating_sub(shown)).unwrap_or(0));
+                }
+                shown = shown.max(position);
+            }
+            Event::Comparing => {
+                if let Some(progress) = &progress {
+                    progress.doing("comparing what is there");
+                }
+            }
+            Event::Broken { error, pause } => {
+                let pause = pause.as_secs_f64();
+                console::warning(&format!("{error}; connecting again in {pause} s"));
+            }
+        },
+    );
+    drop(progress);
+    sent.map_err(|error| refused(&error, &arguments.address))
+}
+
+fn refused(error: &SendError, address: &str) -> Failure {
+    match error {
+        SendError::Connect(error) => failed(error),
+        SendError::File { .. } | SendError::Kind { .. } | SendError::Name { .. } => {
+            Failure::Usage(error.to_string())
+        }
+        SendError::Refused(failure) if failure.reason == FailureReason::Digest => {
+            Failure::Refused(error.to_string())
+        }
+        SendError::Broken(source) => {
+            let message = format!("{error}; send it again: what {address} has stays there");
+            match transport::Error::of(source) {
+                Some(source) if source.is_security() => Failure::Refused(error.to_string()),
+                _ => Failure::Failed(message),
+            }
+        }
+        SendError::Refused(_) | SendError::Changed { .. } => Failure::Failed(error.to_string()),
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "the rate is for a person")]
+fn report(arguments: &Arguments, sent: &Sent) -> Result<(), Failure> {
+    let elapsed_s = sent.elapsed.as_secs_f64();
+    let rate_mbit = (sent.bytes - sent.resumed_from) as f64 * 8e-6 / elapsed_s;
+    if arguments.json {
+        return console::print_json(&Document {
+            file: sent.name.as_str(),
+            bytes: sent.bytes,
+            resumed_from: sent.resumed_from,
+            sha256: &sent.sha256,
+            transport: sent.transport,
+            connections: sent.connections,
+            elapsed_s,
+            rate_mbit,
+        });
+    }
+    let Sent { name, bytes, sha256, transport, .. } = sent;
+    let resumed = match sent.resumed_from {
+        0 => String::new(),
+        there => format!(", {there} of which were there"),
+    };
+    console::print_line(&format!(
+        "{name}: {bytes} bytes{resumed}, in {elapsed_s:.1} s by {transport} ({rate_mbit:.1} Mbit/s)"
+    ))?;
+    console::print_line(&format!("SHA-256 {sha256}, checked by the receiver"))
+}

@@ -1,0 +1,195 @@
+//! `sunder transport send` and `receive`, from one to the other.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::thread;
+
+use crate::common::sunder;
+
+/// A receiver, killed when dropped.
+struct Receiver {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    address: String,
+    /// What the other end needs: `--key KEY` or `--insecure`.
+    options: Vec<String>,
+}
+
+impl Receiver {
+    fn start(directory: &Path, more: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.args(["transport", "receive", "--listen", "127.0.0.1:0", "--out"]);
+        command.arg(directory).args(more).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut receiver = Self { child, output, address: String::new(), options: Vec::new() };
+        assert!(receiver.line().starts_with("listening on 127.0.0.1:"));
+        let send = receiver.line();
+        let words: Vec<&str> = send.split_whitespace().collect();
+        assert_eq!(words[..4], ["sunder", "transport", "send", "FILE"]);
+        words[4].clone_into(&mut receiver.address);
+        receiver.options = words[5..].iter().map(|word| (*word).to_owned()).collect();
+        receiver
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Sends by the command that the receiver has printed.
+    fn send(&self, directory: &Path, file: &str, more: &[&str]) -> Output {
+        self.send_to(&self.address, directory, file, more)
+    }
+
+    fn send_to(&self, address: &str, directory: &Path, file: &str, more: &[&str]) -> Output {
+        let mut arguments = vec!["transport", "send", file, address];
+        arguments.extend(self.options.iter().map(String::as_str));
+        arguments.extend(more);
+        sunder(directory, &arguments)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn succeeded(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The one line of an error, with its exit code.
+fn failed(output: &Output) -> (i32, String) {
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    let errors: Vec<&str> = said.lines().filter(|line| line.starts_with("error: ")).collect();
+    let [error] = errors[..] else { panic!("{said}") };
+    (output.status.code().unwrap(), error.to_owned())
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + (i >> 8) * 7).to_le_bytes()[0]).collect()
+}
+
+#[test]
+fn a_file_arrives_with_its_digest() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let data = pattern(5_000_000);
+    fs::write(from.path().join("plan.pdf"), &data).unwrap();
+    for more in [&["--once"][..], &["--once", "--insecure", "--overwrite"]] {
+        let mut receiver = Receiver::start(to.path(), more);
+        let json = succeeded(&receiver.send(from.path(), "plan.pdf", &["--json"]));
+        let sent: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&sent["file"], &sent["bytes"]), (&"plan.pdf".into(), &data.len().into()));
+        assert!(fs::read(to.path().join("plan.pdf")).unwrap() == data);
+        assert!(
+            receiver.line().starts_with(&format!("{}/plan.pdf: 5000000 ", to.path().display()))
+        );
+        assert_eq!(receiver.line(), format!("SHA-256 {}", sent["sha256"].as_str().unwrap()));
+        assert_eq!(receiver.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+#[test]
+fn wrong_keys_and_names_are_refused_in_one_line() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(from.path().join("a"), "new").unwrap();
+    fs::write(to.path().join("a"), "old").unwrap();
+    let mut receiver = Receiver::start(to.path(), &[]);
+    let (code, error) = failed(&receiver.send(from.path(), "a", &[]));
+    assert_eq!(code, 1);
+    assert!(error.contains("a is there already; send it under another name"), "{error}");
+    assert_eq!(fs::read(to.path().join("a")).unwrap(), b"old");
+    // The key of somebody else.
+    receiver.options[1] = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c".into();
+    let (code, error) = failed(&receiver.send(from.path(), "a", &[]));
+    assert_eq!(code, 3);
+    assert!(error.contains("another key"), "{error}");
+    receiver.options = vec!["--insecure".into()];
+    let (code, error) = failed(&receiver.send(from.path(), "a", &[]));
+    assert_eq!(code, 3);
+    assert!(error.contains("give its key"), "{error}");
+    receiver.options.clear();
+    let (code, error) = failed(&receiver.send(from.path(), "a", &[]));
+    assert_eq!(code, 2);
+    assert!(error.contains("--key"), "{error}");
+}
+
+#[test]
+fn only_the_named_senders_are_admitted() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(from.path().join("a"), "new").unwrap();
+    fs::write(from.path().join("own.key"), "07".repeat(32)).unwrap();
+    let own = keys::SecretKey::new(&[7; 32]).public().to_string();
+    let receiver = Receiver::start(to.path(), &["--peer", &own]);
+    let (code, error) = failed(&receiver.send(from.path(), "a", &[]));
+    assert_eq!(code, 3);
+    assert!(error.contains("does not expect a connection from this end's key"), "{error}");
+    succeeded(&receiver.send(from.path(), "a", &["--identity", "own.key"]));
+    assert_eq!(fs::read(to.path().join("a")).unwrap(), b"new");
+}
+
+/// Forwards connections, and cuts the first `cuts` after so many bytes.
+fn cutting_forwarder(to: String, cuts: usize, after: u64) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let (inward, outward) = (stream.unwrap(), TcpStream::connect(&to).unwrap());
+            let (back_in, back_out) = (outward.try_clone().unwrap(), inward.try_clone().unwrap());
+            thread::spawn(move || copy(&back_in, &back_out, u64::MAX));
+            let limit = if number < cuts { after } else { u64::MAX };
+            thread::spawn(move || copy(&inward, &outward, limit));
+        }
+    });
+    address
+}
+
+fn copy(mut from: &TcpStream, mut to: &TcpStream, limit: u64) {
+    let _ = std::io::copy(&mut (&mut from).take(limit), &mut to);
+    let _ = to.flush();
+    let _ = to.shutdown(std::net::Shutdown::Both);
+    let _ = from.shutdown(std::net::Shutdown::Both);
+}
+
+#[test]
+fn a_broken_transfer_goes_on_by_itself_and_after_the_receiver_was_killed() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let data = pattern(20_000_000);
+    fs::write(from.path().join("a"), &data).unwrap();
+    // All connections break: it gives up, and what has arrived stays.
+    let receiver = Receiver::start(to.path(), &[]);
+    let part = to.path().join(".a.part");
+    let broken = cutting_forwarder(receiver.address.clone(), usize::MAX, 4_000_000);
+    let sending = thread::spawn({
+        let (options, directory) = (receiver.options.clone(), from.path().to_owned());
+        move || {
+            let mut arguments = vec!["transport", "send", "a", &broken];
+            arguments.extend(options.iter().map(String::as_str));
+            sunder(&directory, &arguments)
+        }
+    });
+    while fs::metadata(&part).map_or(0, |part| part.len()) < 5_000_000 {
+        thread::yield_now();
+    }
+    drop(receiver);
+    let (code, error) = failed(&sending.join().unwrap());
+    assert_eq!(code, 1, "{error}");
+    // Another receiver, another sender; one more break.
+    let receiver = Receiver::start(to.path(), &[]);
+    let address = cutting_forwarder(receiver.address.clone(), 1, 4_000_000);
+    let json = succeeded(&receiver.send_to(&address, from.path(), "a", &["--json"]));
+    let sent: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(sent["resumed_from"].as_u64().unwrap() >= 5_000_000, "{sent}");
+    assert_eq!(sent["connections"], 2);
+    assert!(fs::read(to.path().join("a")).unwrap() == data);
+    assert!(!part.exists());
+}

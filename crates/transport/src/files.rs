@@ -1,0 +1,49 @@
+//! Moves a file to another host: resumed after a break, with its digest checked at the end.
+//!
+//! [`send`] offers a file, and connects again after a break. A [`Receiver`] takes files of its
+//! connections into a directory. Both tell their progress as [`Event`]s. What arrives is in
+//! `.NAME.part` until it is complete: a later attempt goes on from there if the beginning is that
+//! of the same file, also after either program was killed.
+
+mod digest;
+mod part;
+mod receive;
+mod send;
+#[cfg(test)]
+mod tests;
+
+pub use receive::{ReceiveError, Received, Receiver};
+pub use send::{SendError, Sent, send};
+
+use std::time::Duration;
+
+use crate::protocol::file::FileName;
+
+/// A peer from which nothing has come for so long is given up.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often an end says that it is there.
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What happens to a file.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A file of this name and length is on its way.
+    Offered {
+        /// Its name.
+        name: &'a FileName,
+        /// Its length in bytes.
+        length: u64,
+    },
+    /// The receiver has so many bytes.
+    Position(u64),
+    /// What an earlier attempt has left is compared.
+    Comparing,
+    /// The connection has broken; another attempt begins after the pause.
+    Broken {
+        /// Why.
+        error: &'a SendError,
+        /// How long.
+        pause: Duration,
+    },
+}

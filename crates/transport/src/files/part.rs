@@ -1,0 +1,162 @@
+//! A file that is not complete: `.NAME.part`.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+
+use rustix::fs::{RenameFlags, renameat_with, statvfs};
+
+use super::REPORT_INTERVAL;
+use crate::protocol::file::FileName;
+
+/// Why a file cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PartError {
+    #[error("{0} is there already; send it under another name, or remove it there")]
+    Exists(String),
+    #[error("{0} is being received already")]
+    Busy(String),
+    #[error(
+        "the disk has no room: the file needs {needed} bytes more, {free} are free; make room there"
+    )]
+    Space { needed: u64, free: u64 },
+    #[error("cannot write {name}: {source}")]
+    System { name: String, source: io::Error },
+    /// The sender cannot be told that this takes time.
+    #[error("{0}")]
+    Report(io::Error),
+}
+
+/// See [the module](self). Other programs do not write to it: it is locked.
+#[derive(Debug)]
+pub(super) struct Part {
+    file: File,
+    directory: PathBuf,
+    name: FileName,
+    path: PathBuf,
+    len: u64,
+}
+
+impl Part {
+    /// Opens or creates the part of a file that will be this long, if there is room for it.
+    pub(super) fn open(directory: &Path, name: &FileName, length: u64) -> Result<Self, PartError> {
+        let path = directory.join(format!(".{name}.part"));
+        let failed = |source| PartError::System { name: name.to_string(), source };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            // Of a link or a device, nothing is known. A pipe would wait for its reader.
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(&path)
+            .map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(failed(io::Error::other("its .part is not a regular file; remove it")));
+        }
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(PartError::Busy(name.to_string())),
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        let (directory, name, len) = (directory.to_owned(), name.clone(), metadata.len());
+        let mut part = Self { file, directory, name, path, len };
+        // More than the file will have is of another one.
+        if len > length {
+            part.clear()?;
+        }
+        part.check_space(length - part.len)?;
+        Ok(part)
+    }
+
+    fn check_space(&self, needed: u64) -> Result<(), PartError> {
+        let free = statvfs(&self.directory).map_err(|error| self.failed(error.into()))?;
+        let free = free.f_bavail.saturating_mul(free.f_frsize);
+        if free < needed { Err(PartError::Space { needed, free }) } else { Ok(()) }
+    }
+
+    fn failed(&self, source: io::Error) -> PartError {
+        PartError::System { name: self.name.to_string(), source }
+    }
+
+    /// Its length.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Removes what it has.
+    pub(super) fn clear(&mut self) -> Result<(), PartError> {
+        self.len = 0;
+        let cleared = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
+        cleared.map(|_| ()).map_err(|error| self.failed(error))
+    }
+
+    /// Reads it from its beginning. Afterwards, what is appended comes behind what was read.
+    pub(super) fn beginning(&mut self) -> Result<impl Read, PartError> {
+        let sought = self.file.seek(SeekFrom::Start(0));
+        sought.map_err(|error| self.failed(error))?;
+        Ok(&self.file)
+    }
+
+    /// Writes behind what was written or read last.
+    pub(super) fn append(&mut self, data: &[u8]) -> Result<(), PartError> {
+        self.file.write_all(data).map_err(|error| self.failed(error))
+    }
+
+    /// Gives the file its name, when it is on the disk. `report` is called while that takes time.
+    pub(super) fn publish(
+        self,
+        overwrites: bool,
+        report: &mut impl FnMut() -> io::Result<()>,
+    ) -> Result<(), PartError> {
+        self.sync(report)?;
+        let to = self.directory.join(self.name.as_str());
+        let named = if overwrites { std::fs::rename(&self.path, &to) } else { self.name_new(&to) };
+        named.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => PartError::Exists(self.name.to_string()),
+            _ => self.failed(error),
+        })?;
+        // If the system stops now, the file may have its old name; nothing is lost.
+        let _ = File::open(&self.directory).and_then(|directory| directory.sync_all());
+        Ok(())
+    }
+
+    /// Renames it, unless there is a file of that name.
+    fn name_new(&self, to: &Path) -> io::Result<()> {
+        let cwd = rustix::fs::CWD;
+        match renameat_with(cwd, &self.path, cwd, to, RenameFlags::NOREPLACE) {
+            // Not every file system can do that.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+                std::fs::hard_link(&self.path, to)?;
+                std::fs::remove_file(&self.path)
+            }
+            named => Ok(named?),
+        }
+    }
+
+    fn sync(&self, report: &mut impl FnMut() -> io::Result<()>) -> Result<(), PartError> {
+        let (done, waiting) = sync_channel(1);
+        thread::scope(|scope| {
+            scope.spawn(|| done.send(self.file.sync_all()));
+            loop {
+                match waiting.recv_timeout(REPORT_INTERVAL) {
+                    Ok(synced) => return synced.map_err(|error| self.failed(error)),
+                    Err(RecvTimeoutError::Timeout) => report().map_err(PartError::Report)?,
+                    Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                }
+            }
+        })
+    }
+}
+
+/// A regular file of this length at this path, for reading.
+pub(super) fn open_existing(path: &Path, length: u64) -> Option<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let metadata = file.metadata().ok()?;
+    (metadata.is_file() && metadata.len() == length).then_some(file)
+}

@@ -1,0 +1,419 @@
+//! Receiving files.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use keys::PublicKey;
+use sha2::{Digest, Sha256};
+
+use super::part::{Part, PartError};
+use super::{Event, IDLE_TIMEOUT, REPORT_INTERVAL, digest};
+use crate::net::{Closer, Connection};
+use crate::protocol::file::{
+    DIGEST_LEN, Failure, FailureReason, FileName, FromReceiver, FromSender, MAX_DATA_LEN,
+};
+
+/// How long the sender may take to see how it ended.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long an earlier connection of the same sender may take to end.
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a file was not received.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// This end gives up, and has told the sender why.
+    #[error("{0}")]
+    Failed(#[source] Failure),
+    /// The connection has broken. What has arrived stays.
+    #[error("{}: {source}; what has arrived stays for the next attempt", .name)]
+    Broken {
+        /// The name of the file.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The connection has broken before a file was offered.
+    #[error("no file was offered: {0}")]
+    NoOffer(#[source] io::Error),
+}
+
+/// A file that has arrived.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// Its name.
+    pub name: FileName,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// How many of them were there before.
+    pub resumed_from: u64,
+    /// Its SHA-256 digest, in hexadecimal digits.
+    pub sha256: String,
+    /// How long its last connection took.
+    pub elapsed: Duration,
+}
+
+/// Takes files into a directory, from several connections at a time.
+#[derive(Debug)]
+pub struct Receiver {
+    directory: PathBuf,
+    overwrites: bool,
+    active: Mutex<HashMap<FileName, Active>>,
+    changed: Condvar,
+}
+
+/// A connection whose file is on its way.
+#[derive(Debug)]
+struct Active {
+    sender: (Option<PublicKey>, IpAddr),
+    closer: Closer,
+}
+
+impl Receiver {
+    /// Takes files into this directory. A file that is there already is replaced only if
+    /// `overwrites`.
+    pub fn new(directory: &Path, overwrites: bool) -> Self {
+        let directory = directory.to_owned();
+        Self { directory, overwrites, active: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Takes the file of one connection. A connection of the same sender with a file of the same
+    /// name ends: it has broken at the sender.
+    ///
+    /// # Errors
+    /// When the file is not complete, its digest is wrong, or it may not be created.
+    pub fn receive(
+        &self,
+        mut connection: Connection,
+        mut observe: impl FnMut(Event<'_>),
+    ) -> Result<Received, ReceiveError> {
+        let start = Instant::now();
+        connection.set_timeout(Some(IDLE_TIMEOUT)).map_err(ReceiveError::NoOffer)?;
+        let mut name = None;
+        let result = self.transfer(&mut connection, &mut name, &mut observe);
+        let told = match &result {
+            Ok(_) => FromReceiver::Done,
+            Err(Stop::Failed(failure)) => FromReceiver::Failed(failure.clone()),
+            Err(Stop::Broken(_)) => FromReceiver::Progress(0),
+        };
+        if !matches!(result, Err(Stop::Broken(_))) {
+            tell_end(&mut connection, &told);
+        }
+        match result {
+            Ok(received) => Ok(Received { elapsed: start.elapsed(), ..received }),
+            Err(Stop::Failed(failure)) => Err(ReceiveError::Failed(failure)),
+            Err(Stop::Broken(source)) => Err(match name {
+                Some(name) => ReceiveError::Broken { name: name.to_string(), source },
+                None => ReceiveError::NoOffer(source),
+            }),
+        }
+    }
+
+    fn transfer(
+        &self,
+        connection: &mut Connection,
+        offered: &mut Option<FileName>,
+        observe: &mut impl FnMut(Event<'_>),
+    ) -> Result<Received, Stop> {
+        let FromSender::Offer { is_eager: _, length, name } = next(connection)? else {
+            return Err(protocol("no file is offered"));
+        };
+        *offered = Some(name.clone());
+        observe(Event::Offered { name: &name, length });
+        let _active = self.enter(&name, connection)?;
+        let path = self.directory.join(name.as_str());
+        if !self.overwrites && path.symlink_metadata().is_ok() {
+            return compare(connection, name, path, length, observe);
+        }
+        let part = Part::open(&self.directory, &name, length).map_err(PartError::into_stop)?;
+        let mut transfer = Transfer {
+            connection,
+            part,
+            length,
+            position: 0,
+            state: Sha256::new(),
+            reported: Instant::now(),
+            buffer: vec![0; MAX_DATA_LEN],
+        };
+        let (sha256, resumed_from) = transfer.run(observe)?;
+        let Transfer { part, connection, .. } = transfer;
+        let mut report = || put(connection, &FromReceiver::Progress(length));
+        part.publish(self.overwrites, &mut report).map_err(PartError::into_stop)?;
+        let elapsed = Duration::ZERO;
+        Ok(Received { name, path, bytes: length, resumed_from, sha256, elapsed })
+    }
+
+    /// Takes the name for this connection, from an earlier one of the same sender if there is one.
+    fn enter(&self, name: &FileName, connection: &Connection) -> Result<Entered<'_>, Stop> {
+        let sender = (connection.peer(), connection.peer_addr().ip());
+        let busy = || failed(FailureReason::Busy, format!("{name} is being received already"));
+        let mut active = self.lock();
+        let deadline = Instant::now() + TAKEOVER_TIMEOUT;
+        while let Some(other) = active.get(name) {
+            let is_same = match (other.sender.0, sender.0) {
+                (Some(one), Some(other)) => one == other,
+                (None, None) => other.sender.1 == sender.1,
+                _ => false,
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !is_same || left.is_zero() {
+                return Err(busy());
+            }
+            other.closer.close();
+            let waited = self.changed.wait_timeout(active, left);
+            active = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        active.insert(name.clone(), Active { sender, closer: connection.closer() });
+        Ok(Entered { receiver: self, name: name.clone() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<FileName, Active>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A name that a connection has, until this is dropped.
+struct Entered<'a> {
+    receiver: &'a Receiver,
+    name: FileName,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.receiver.lock().remove(&self.name);
+        self.receiver.changed.notify_all();
+    }
+}
+
+/// Why a transfer stops.
+pub(super) enum Stop {
+    /// The sender is told.
+    Failed(Failure),
+    /// The connection has broken.
+    Broken(io::Error),
+}
+
+fn failed(reason: FailureReason, text: String) -> Stop {
+    Stop::Failed(Failure { reason, text })
+}
+
+fn protocol(what: &str) -> Stop {
+    failed(FailureReason::Protocol, format!("{what}: the sender has another version of Sunder"))
+}
+
+impl PartError {
+    fn into_stop(self) -> Stop {
+        let reason = match &self {
+            Self::Exists(_) => FailureReason::Exists,
+            Self::Busy(_) => FailureReason::Busy,
+            Self::Space { .. } => FailureReason::Space,
+            Self::System { source, .. } => match source.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FailureReason::Space,
+                _ => FailureReason::System,
+            },
+            Self::Report(_) => FailureReason::Protocol,
+        };
+        match self {
+            Self::Report(error) => Stop::Broken(error),
+            error => failed(reason, error.to_string()),
+        }
+    }
+}
+
+/// The next message.
+fn next(connection: &mut Connection) -> Result<FromSender, Stop> {
+    match FromSender::read(connection) {
+        Ok(Ok(message)) => Ok(message),
+        Ok(Err(error)) => {
+            Err(failed(FailureReason::Name, format!("{error}; send it under another name")))
+        }
+        Err(error) if error.kind() == io::ErrorKind::InvalidData && error.get_ref().is_some() => {
+            match crate::Error::of(&error) {
+                Some(_) => Err(Stop::Broken(error)),
+                None => Err(protocol(&error.to_string())),
+            }
+        }
+        Err(error) => Err(Stop::Broken(error)),
+    }
+}
+
+fn put(connection: &mut Connection, message: &FromReceiver) -> io::Result<()> {
+    connection.write_all(&message.encode())?;
+    connection.flush()
+}
+
+/// Says how it ended, and gives the sender time to read that.
+fn tell_end(connection: &mut Connection, message: &FromReceiver) {
+    let deadline = Instant::now() + END_TIMEOUT;
+    // The sender may be gone. It asks again then.
+    let _ = connection
+        .set_timeout(Some(END_TIMEOUT))
+        .and_then(|()| put(connection, message))
+        .and_then(|()| connection.finish());
+    // What the sender has sent meanwhile is read: otherwise its system could lose the message.
+    let mut ignored = vec![0; MAX_DATA_LEN];
+    while Instant::now() < deadline && connection.read(&mut ignored).is_ok_and(|count| count > 0) {}
+}
+
+/// A file of this name is there. It is complete if it is the same file: the sender may not have
+/// seen that.
+fn compare(
+    connection: &mut Connection,
+    name: FileName,
+    path: PathBuf,
+    length: u64,
+    observe: &mut impl FnMut(Event<'_>),
+) -> Result<Received, Stop> {
+    let exists = || {
+        let text =
+            format!("{name} is there already; send it under another name, or remove it there");
+        failed(FailureReason::Exists, text)
+    };
+    let mut file = super::part::open_existing(&path, length).ok_or_else(exists)?;
+    if length == 0 {
+        // There is nothing to compare.
+        return Ok(received(name, path, length, digest::text(&digest::value(&Sha256::new()))));
+    }
+    put(connection, &FromReceiver::Have(length)).map_err(Stop::Broken)?;
+    let stated = loop {
+        match next(connection)? {
+            FromSender::Start { offset, digest } if offset == length => break digest,
+            FromSender::Data(len) => skip(connection, len)?,
+            FromSender::Working | FromSender::End(_) => {}
+            _ => return Err(protocol("an unexpected message")),
+        }
+    };
+    observe(Event::Comparing);
+    let report = || put(connection, &FromReceiver::Progress(0));
+    let state = digest::of_beginning(&mut file, length, report).map_err(Stop::Broken)?;
+    if digest::value(&state) != stated {
+        return Err(exists());
+    }
+    Ok(received(name, path, length, digest::text(&stated)))
+}
+
+fn received(name: FileName, path: PathBuf, bytes: u64, sha256: String) -> Received {
+    Received { name, path, bytes, resumed_from: bytes, sha256, elapsed: Duration::ZERO }
+}
+
+fn skip(connection: &mut Connection, len: usize) -> Result<(), Stop> {
+    let skipped = io::copy(&mut connection.take(len as u64), &mut io::sink());
+    match skipped {
+        Ok(count) if count == len as u64 => Ok(()),
+        Ok(_) => Err(Stop::Broken(io::ErrorKind::UnexpectedEof.into())),
+        Err(error) => Err(Stop::Broken(error)),
+    }
+}
+
+/// One connection's file.
+struct Transfer<'a> {
+    connection: &'a mut Connection,
+    part: Part,
+    length: u64,
+    position: u64,
+    /// The digest of what was written.
+    state: Sha256,
+    reported: Instant,
+    buffer: Vec<u8>,
+}
+
+impl Transfer<'_> {
+    /// Returns the digest, and how many bytes were there before.
+    fn run(&mut self, observe: &mut impl FnMut(Event<'_>)) -> Result<(String, u64), Stop> {
+        let mut have = self.part.len();
+        let mut resumed_from = 0;
+        self.put(&FromReceiver::Have(have))?;
+        let mut is_ignoring = have > 0;
+        loop {
+            match next(self.connection)? {
+                FromSender::Start { offset: 0, .. } if is_ignoring => {
+                    self.part.clear().map_err(PartError::into_stop)?;
+                    (self.state, self.position, is_ignoring) = (Sha256::new(), 0, false);
+                }
+                FromSender::Start { offset, digest } if is_ignoring && offset == have => {
+                    if self.compare(have, &digest, observe)? {
+                        (self.position, resumed_from, is_ignoring) = (have, have, false);
+                    } else {
+                        have = 0;
+                        self.put(&FromReceiver::Have(0))?;
+                    }
+                }
+                FromSender::Data(len) if is_ignoring => skip(self.connection, len)?,
+                FromSender::Data(len) => self.take(len)?,
+                FromSender::Working => {}
+                FromSender::End(_) if is_ignoring => {}
+                FromSender::End(digest) => return Ok((self.check(&digest)?, resumed_from)),
+                _ => return Err(protocol("an unexpected message")),
+            }
+            if self.reported.elapsed() >= REPORT_INTERVAL {
+                observe(Event::Position(self.position));
+                self.put(&FromReceiver::Progress(self.position))?;
+            }
+        }
+    }
+
+    fn put(&mut self, message: &FromReceiver) -> Result<(), Stop> {
+        self.reported = Instant::now();
+        put(self.connection, message).map_err(Stop::Broken)
+    }
+
+    /// Whether the beginning of the part has this digest.
+    fn compare(
+        &mut self,
+        have: u64,
+        stated: &[u8; DIGEST_LEN],
+        observe: &mut impl FnMut(Event<'_>),
+    ) -> Result<bool, Stop> {
+        observe(Event::Comparing);
+        let mut reader = self.part.beginning().map_err(PartError::into_stop)?;
+        let mut broken = None;
+        let report = || {
+            put(self.connection, &FromReceiver::Progress(0)).inspect_err(|error| {
+                broken = Some(io::Error::from(error.kind()));
+            })
+        };
+        let state = digest::of_beginning(&mut reader, have, report);
+        match (state, broken) {
+            (_, Some(error)) => Err(Stop::Broken(error)),
+            // It became shorter: somebody else has changed it.
+            (Err(_), None) => Ok(false),
+            (Ok(state), None) => {
+                let is_same = digest::value(&state) == *stated;
+                self.state = state;
+                Ok(is_same)
+            }
+        }
+    }
+
+    fn take(&mut self, len: usize) -> Result<(), Stop> {
+        if len as u64 > self.length - self.position {
+            return Err(protocol("more arrives than was offered"));
+        }
+        let data = &mut self.buffer[..len];
+        self.connection.read_exact(data).map_err(Stop::Broken)?;
+        self.state.update(&*data);
+        self.part.append(data).map_err(PartError::into_stop)?;
+        self.position += len as u64;
+        Ok(())
+    }
+
+    fn check(&mut self, stated: &[u8; DIGEST_LEN]) -> Result<String, Stop> {
+        if self.position != self.length {
+            return Err(protocol("less has arrived than was offered"));
+        }
+        let digest = digest::value(&self.state);
+        if digest == *stated {
+            return Ok(digest::text(&digest));
+        }
+        // The connection checks each byte, unless it is insecure.
+        self.part.clear().map_err(PartError::into_stop)?;
+        let text = "what has arrived has another SHA-256 digest than what was sent; it is removed";
+        Err(failed(FailureReason::Digest, text.into()))
+    }
+}

@@ -1,0 +1,205 @@
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use keys::SecretKey;
+
+use super::*;
+use crate::net::{Connection, Listener, connect};
+use crate::options::{Options, Security};
+use crate::{Error, FailureReason};
+
+fn security(own: u8, peer: u8) -> Security {
+    let secret = |number| SecretKey::new(&[number; 32]);
+    Security::pinned(secret(own), vec![secret(peer).public()])
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + (i >> 8) * 7).to_le_bytes()[0]).collect()
+}
+
+/// A receiver that takes connections into a directory, each in a thread, until dropped.
+struct Receiving {
+    address: String,
+}
+
+impl Receiving {
+    fn new(directory: &Path, overwrites: bool) -> Self {
+        let listener = Listener::bind("127.0.0.1:0", &Options::new(security(2, 1))).unwrap();
+        let address = listener.local_addr().to_string();
+        let receiver = Arc::new(Receiver::new(directory, overwrites));
+        thread::spawn(move || {
+            while let Ok(connection) = listener.accept() {
+                let receiver = receiver.clone();
+                thread::spawn(move || receiver.receive(connection, |_| {}));
+            }
+        });
+        Self { address }
+    }
+
+    fn connect(&self) -> Result<Connection, Error> {
+        connect(&self.address, &Options::new(security(1, 2)))
+    }
+
+    fn send(&self, path: &Path) -> Result<Sent, SendError> {
+        send(path, || self.connect(), |_| {})
+    }
+}
+
+fn refusal(result: Result<Sent, SendError>) -> FailureReason {
+    match result.unwrap_err() {
+        SendError::Refused(failure) => failure.reason,
+        error => panic!("{error}"),
+    }
+}
+
+#[test]
+fn files_arrive_whole() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let receiving = Receiving::new(to.path(), false);
+    for len in [0, 1, 262_144, 3_000_001] {
+        let name = format!("file {len}");
+        let (path, data) = (from.path().join(&name), pattern(len));
+        fs::write(&path, &data).unwrap();
+        let sent = receiving.send(&path).unwrap();
+        assert_eq!((sent.bytes, sent.resumed_from, sent.connections), (len as u64, 0, 1));
+        assert!(fs::read(to.path().join(&name)).unwrap() == data);
+        // Again: the same file is there.
+        let again = receiving.send(&path).unwrap();
+        assert_eq!((again.resumed_from, again.sha256), (len as u64, sent.sha256));
+    }
+    assert_eq!(fs::read_dir(to.path()).unwrap().count(), 4);
+}
+
+#[test]
+fn another_file_is_replaced_only_if_that_was_said() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (path, there) = (from.path().join("a"), to.path().join("a"));
+    fs::write(&path, b"new").unwrap();
+    for old in [&b"old"[..], b"longer"] {
+        fs::write(&there, old).unwrap();
+        let receiving = Receiving::new(to.path(), false);
+        assert_eq!(refusal(receiving.send(&path)), FailureReason::Exists);
+        assert_eq!(fs::read(&there).unwrap(), old);
+    }
+    // Nor through a link.
+    fs::remove_file(&there).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", &there).unwrap();
+    assert_eq!(refusal(Receiving::new(to.path(), false).send(&path)), FailureReason::Exists);
+    let sent = Receiving::new(to.path(), true).send(&path).unwrap();
+    assert_eq!(sent.bytes, 3);
+    assert!(!there.is_symlink());
+    assert_eq!(fs::read(&there).unwrap(), b"new");
+}
+
+#[test]
+fn what_an_earlier_attempt_has_left_is_used_if_it_is_of_the_file() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (path, part) = (from.path().join("a"), to.path().join(".a.part"));
+    let data = pattern(2_000_000);
+    fs::write(&path, &data).unwrap();
+    let receiving = Receiving::new(to.path(), false);
+    let mut wrong = data[..1_000_000].to_vec();
+    wrong[999_999] ^= 1;
+    let longer = [&data[..], b"more"].concat();
+    for (left, resumed) in
+        [(&data[..1_000_000], 1_000_000), (&data[..], 2_000_000), (&wrong, 1_000_000), (&longer, 0)]
+    {
+        fs::write(&part, left).unwrap();
+        let sent = receiving.send(&path).unwrap();
+        assert_eq!(sent.resumed_from, resumed);
+        assert!(fs::read(to.path().join("a")).unwrap() == data);
+        assert!(!part.exists());
+        fs::remove_file(to.path().join("a")).unwrap();
+    }
+}
+
+#[test]
+fn a_transfer_goes_on_after_breaks() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = from.path().join("a");
+    let data = pattern(30_000_000);
+    fs::write(&path, &data).unwrap();
+    let receiving = Receiving::new(to.path(), false);
+    let breaks = AtomicU32::new(0);
+    let part = to.path().join(".a.part");
+    let connect = || {
+        let connection = receiving.connect()?;
+        if breaks.fetch_add(1, Ordering::Relaxed) < 3 {
+            let (closer, part) = (connection.closer(), part.clone());
+            let before = fs::metadata(&part).map_or(0, |part| part.len());
+            thread::spawn(move || {
+                // Breaks when something further has arrived.
+                while fs::metadata(&part).map_or(0, |part| part.len()) < before + 1_000_000 {
+                    thread::yield_now();
+                }
+                closer.close();
+            });
+        }
+        Ok(connection)
+    };
+    let mut pauses = 0;
+    let sent = send(&path, connect, |event| {
+        pauses += u32::from(matches!(event, Event::Broken { .. }));
+    });
+    assert_eq!(sent.unwrap().connections, 4);
+    assert_eq!(pauses, 3);
+    assert!(fs::read(to.path().join("a")).unwrap() == data);
+}
+
+#[test]
+fn only_files_with_usable_names_are_sent() {
+    let from = tempfile::tempdir().unwrap();
+    let never = || -> Result<Connection, Error> { unreachable!() };
+    let hidden = from.path().join(".hidden");
+    fs::write(&hidden, b"").unwrap();
+    assert!(matches!(send(&hidden, never, |_| {}), Err(SendError::Name { .. })));
+    assert!(matches!(send(from.path(), never, |_| {}), Err(SendError::Kind { .. })));
+    let missing = from.path().join("missing");
+    assert!(matches!(send(&missing, never, |_| {}), Err(SendError::File { .. })));
+}
+
+#[test]
+fn a_sender_that_breaks_the_rules_is_told() {
+    use std::io::{Read as _, Write as _};
+
+    use crate::protocol::file::{FromReceiver, FromSender};
+
+    let to = tempfile::tempdir().unwrap();
+    let receiving = Receiving::new(to.path(), false);
+    let offer = |name: &str| {
+        let mut bytes = vec![1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 4, 0, u8::try_from(name.len()).unwrap()];
+        bytes.extend(name.as_bytes());
+        bytes
+    };
+    let data = |len| FromSender::Data(len).encode();
+    let end = FromSender::End([0; 32]).encode();
+    for (sent, reason) in [
+        (offer("../a"), FailureReason::Name),
+        (offer(".a"), FailureReason::Name),
+        (vec![99], FailureReason::Protocol),
+        (data(4), FailureReason::Protocol),
+        ([offer("a"), offer("a")].concat(), FailureReason::Protocol),
+        ([offer("a"), data(5), vec![0; 5]].concat(), FailureReason::Protocol),
+        ([offer("a"), data(3), vec![0; 3], end.clone()].concat(), FailureReason::Protocol),
+        ([offer("b"), data(4), vec![0; 4], end].concat(), FailureReason::Digest),
+    ] {
+        let mut connection = receiving.connect().unwrap();
+        connection.write_all(&sent).unwrap();
+        let failure = loop {
+            match FromReceiver::read(&mut connection).unwrap() {
+                FromReceiver::Failed(failure) => break failure,
+                FromReceiver::Done => panic!("{sent:?}"),
+                _ => {}
+            }
+        };
+        assert_eq!(failure.reason, reason, "{sent:?}");
+        connection.finish().unwrap();
+        assert_eq!(connection.read(&mut [0]).unwrap(), 0);
+    }
+    // A digest that is wrong leaves nothing to go on from.
+    assert_eq!(fs::read(to.path().join(".b.part")).unwrap(), b"");
+    assert!(!to.path().join("b").exists());
+}

@@ -1,0 +1,353 @@
+//! What the ends send each other to move a file. Specified in `docs/protocols/transport.md`.
+
+use std::io::{self, Read};
+
+/// The version of the messages.
+const VERSION: u8 = 1;
+
+/// The longest name of a file, in bytes: a file system has 255, and `.NAME.part` is longer.
+pub(crate) const MAX_NAME_LEN: usize = 240;
+
+/// The most bytes in one message.
+pub(crate) const MAX_DATA_LEN: usize = 256 << 10;
+
+/// The longest explanation of a failure, in bytes.
+const MAX_TEXT_LEN: usize = 300;
+
+/// The length of a SHA-256 digest.
+pub(crate) const DIGEST_LEN: usize = 32;
+
+/// What the sender sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FromSender {
+    /// The first message: a file of this name and length. Data follows at once, from its beginning,
+    /// if `is_eager`; otherwise the sender waits for [`FromReceiver::Have`].
+    Offer { is_eager: bool, length: u64, name: FileName },
+    /// Data follows from this offset. Before it is what has this digest.
+    Start { offset: u64, digest: [u8; DIGEST_LEN] },
+    /// So many bytes follow.
+    Data(usize),
+    /// The sender works on something long.
+    Working,
+    /// The digest of the whole file, which has been sent.
+    End([u8; DIGEST_LEN]),
+}
+
+/// What the receiver sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FromReceiver {
+    /// It has so many bytes of a file of this name: the sender is to say with
+    /// [`FromSender::Start`] what these should be. Data before that is ignored, unless it has none.
+    Have(u64),
+    /// It has so many bytes now. At least every few seconds.
+    Progress(u64),
+    /// The file is complete, and its digest is that of the sender.
+    Done,
+    /// It gives up.
+    Failed(Failure),
+}
+
+/// Why the receiver gives up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Failure {
+    /// The kind.
+    pub reason: FailureReason,
+    /// For a person, in one line. It is the peer's text: it may lie.
+    pub text: String,
+}
+
+/// The kinds of failures at the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FailureReason {
+    /// There is another file of this name.
+    Exists = 1,
+    /// The name is refused.
+    Name = 2,
+    /// The disk is full.
+    Space = 3,
+    /// Its system refuses.
+    System = 4,
+    /// What has arrived has another digest than what was sent.
+    Digest = 5,
+    /// A file of this name is being received.
+    Busy = 6,
+    /// A message that the sender may not send.
+    Protocol = 7,
+}
+
+impl FailureReason {
+    const ALL: [Self; 7] = [
+        Self::Exists,
+        Self::Name,
+        Self::Space,
+        Self::System,
+        Self::Digest,
+        Self::Busy,
+        Self::Protocol,
+    ];
+}
+
+/// A name under which a file can be created in a directory, and nowhere else: not empty, without
+/// separators or control characters, not hidden, and not too long.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FileName(String);
+
+/// Why a text is no name of a file that may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FileNameError {
+    /// Not 1 to 240 bytes.
+    #[error("its name must have 1 to {MAX_NAME_LEN} bytes")]
+    Length,
+    /// Not UTF-8.
+    #[error("its name is not UTF-8")]
+    Encoding,
+    /// It has a separator or a control character.
+    #[error("its name has a slash, a backslash or a control character")]
+    Character,
+    /// It begins with a dot.
+    #[error("its name begins with a dot: such files change the behaviour of programs unseen")]
+    Hidden,
+}
+
+impl FileName {
+    /// The name, if it is one.
+    ///
+    /// # Errors
+    /// When a file of this name must not be created.
+    pub fn parse(bytes: &[u8]) -> Result<Self, FileNameError> {
+        if bytes.is_empty() || bytes.len() > MAX_NAME_LEN {
+            return Err(FileNameError::Length);
+        }
+        let name = std::str::from_utf8(bytes).map_err(|_| FileNameError::Encoding)?;
+        if name.chars().any(|c| c.is_control() || c == '/' || c == '\\') {
+            return Err(FileNameError::Character);
+        }
+        if name.starts_with('.') {
+            return Err(FileNameError::Hidden);
+        }
+        Ok(Self(name.to_owned()))
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for FileName {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// A message that there is not.
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+impl FromSender {
+    /// Its bytes. Those of [`Self::Data`] follow.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self {
+            Self::Offer { is_eager, length, name } => {
+                bytes.extend([1, VERSION, u8::from(*is_eager)]);
+                bytes.extend(length.to_be_bytes());
+                let len = u16::try_from(name.0.len()).expect("a name is short");
+                bytes.extend(len.to_be_bytes());
+                bytes.extend(name.0.as_bytes());
+            }
+            Self::Start { offset, digest } => {
+                bytes.push(2);
+                bytes.extend(offset.to_be_bytes());
+                bytes.extend(digest);
+            }
+            Self::Data(len) => {
+                bytes.push(3);
+                let len = u32::try_from(*len).expect("a message is short");
+                bytes.extend(len.to_be_bytes());
+            }
+            Self::Working => bytes.push(4),
+            Self::End(digest) => {
+                bytes.push(5);
+                bytes.extend(digest);
+            }
+        }
+        bytes
+    }
+
+    /// Reads a message. The name in an offer may be one that is refused.
+    ///
+    /// # Errors
+    /// As the reader, and when there is no such message.
+    pub(crate) fn read(from: &mut impl Read) -> io::Result<Result<Self, FileNameError>> {
+        Ok(Ok(match array::<1>(from)?[0] {
+            1 => {
+                let [version, eager] = array(from)?;
+                if version != VERSION || eager > 1 {
+                    return Err(invalid("the sender has another version of Sunder"));
+                }
+                let length = u64::from_be_bytes(array(from)?);
+                let len = usize::from(u16::from_be_bytes(array(from)?));
+                if len > 4 * MAX_NAME_LEN {
+                    return Err(invalid("the name of a file is too long"));
+                }
+                let mut name = vec![0; len];
+                from.read_exact(&mut name)?;
+                match FileName::parse(&name) {
+                    Ok(name) => Self::Offer { is_eager: eager == 1, length, name },
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            2 => Self::Start { offset: u64::from_be_bytes(array(from)?), digest: array(from)? },
+            3 => {
+                let len = u32::from_be_bytes(array(from)?) as usize;
+                if len == 0 || len > MAX_DATA_LEN {
+                    return Err(invalid("a message has an impossible length"));
+                }
+                Self::Data(len)
+            }
+            4 => Self::Working,
+            5 => Self::End(array(from)?),
+            _ => return Err(invalid("a message that there is not")),
+        }))
+    }
+}
+
+impl FromReceiver {
+    /// Its bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self {
+            Self::Have(count) => {
+                bytes.push(16);
+                bytes.extend(count.to_be_bytes());
+            }
+            Self::Progress(count) => {
+                bytes.push(17);
+                bytes.extend(count.to_be_bytes());
+            }
+            Self::Done => bytes.push(18),
+            Self::Failed(Failure { reason, text }) => {
+                bytes.extend([19, *reason as u8]);
+                let end =
+                    (0..=text.len().min(MAX_TEXT_LEN)).rfind(|end| text.is_char_boundary(*end));
+                let text = &text[..end.unwrap_or(0)];
+                let len = u16::try_from(text.len()).expect("a text is short");
+                bytes.extend(len.to_be_bytes());
+                bytes.extend(text.as_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// As the reader, and when there is no such message.
+    pub(crate) fn read(from: &mut impl Read) -> io::Result<Self> {
+        Ok(match array::<1>(from)?[0] {
+            16 => Self::Have(u64::from_be_bytes(array(from)?)),
+            17 => Self::Progress(u64::from_be_bytes(array(from)?)),
+            18 => Self::Done,
+            19 => {
+                let [reason] = array(from)?;
+                let reason = FailureReason::ALL.into_iter().find(|known| *known as u8 == reason);
+                let reason = reason.ok_or_else(|| invalid("a failure of an unknown kind"))?;
+                let len = usize::from(u16::from_be_bytes(array(from)?));
+                if len > MAX_TEXT_LEN {
+                    return Err(invalid("a message has an impossible length"));
+                }
+                let mut text = vec![0; len];
+                from.read_exact(&mut text)?;
+                let text = String::from_utf8_lossy(&text);
+                let text = text.chars().filter(|c| !c.is_control()).collect();
+                Self::Failed(Failure { reason, text })
+            }
+            _ => return Err(invalid("a message that there is not")),
+        })
+    }
+}
+
+fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    from.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn messages_are_read_as_they_were_sent() {
+        let name = FileName::parse("Pläne 1.pdf".as_bytes()).unwrap();
+        let messages = [
+            FromSender::Offer { is_eager: true, length: u64::MAX, name },
+            FromSender::Start { offset: 7, digest: [3; 32] },
+            FromSender::Data(MAX_DATA_LEN),
+            FromSender::Working,
+            FromSender::End([4; 32]),
+        ];
+        for message in messages {
+            let bytes = message.encode();
+            assert_eq!(FromSender::read(&mut &bytes[..]).unwrap(), Ok(message));
+            assert!(FromSender::read(&mut &bytes[..bytes.len() - 1]).is_err());
+        }
+        let failed = |reason| FromReceiver::Failed(Failure { reason, text: "no room".into() });
+        let mut messages =
+            vec![FromReceiver::Have(5), FromReceiver::Progress(6), FromReceiver::Done];
+        messages.extend(FailureReason::ALL.map(failed));
+        for message in messages {
+            let bytes = message.encode();
+            assert_eq!(FromReceiver::read(&mut &bytes[..]).unwrap(), message);
+            assert!(FromReceiver::read(&mut &bytes[..bytes.len() - 1]).is_err());
+        }
+    }
+
+    #[test]
+    fn names_lead_nowhere_else() {
+        for wrong in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "/etc/passwd",
+            "../x",
+            "a\\b",
+            "a\nb",
+            "a\0",
+            ".profile",
+            "\u{9b}2J",
+        ] {
+            assert!(FileName::parse(wrong.as_bytes()).is_err(), "{wrong:?}");
+        }
+        assert!(FileName::parse(&[0xFF]).is_err());
+        assert!(FileName::parse(&[b'a'; MAX_NAME_LEN + 1]).is_err());
+        for right in ["a", "a.b", "-rf", "a b", "Ω"] {
+            assert_eq!(FileName::parse(right.as_bytes()).unwrap().as_str(), right);
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character() {
+        let failure = Failure { reason: FailureReason::System, text: "ä".repeat(1000) };
+        let bytes = FromReceiver::Failed(failure).encode();
+        let FromReceiver::Failed(read) = FromReceiver::read(&mut &bytes[..]).unwrap() else {
+            panic!()
+        };
+        assert_eq!(read.text, "ä".repeat(MAX_TEXT_LEN / 2));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = FromSender::read(&mut &bytes[..]);
+            let _ = FromReceiver::read(&mut &bytes[..]);
+        }
+    }
+}
