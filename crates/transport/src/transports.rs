@@ -1,6 +1,7 @@
 //! The transports. Each is one file and one line here.
 
 mod datagrams;
+mod quic;
 mod sabul;
 pub(crate) mod tcp;
 mod tcp_info;
@@ -19,7 +20,7 @@ use crate::stream::ByteStream;
 use datagrams::DatagramStream;
 
 /// All of them, in the order of `--help`.
-static TRANSPORTS: &[&dyn Transport] = &[&tcp::Tcp, &sabul::Sabul];
+static TRANSPORTS: &[&dyn Transport] = &[&tcp::Tcp, &sabul::Sabul, &quic::Quic];
 
 /// Connections over UDP that are open, and that nobody has taken.
 const BACKLOG: usize = 128;
@@ -48,8 +49,7 @@ pub(crate) trait Transport: Sync {
 
     /// A connection that its endpoint has accepted.
     fn wrap(&self, stream: Stream) -> Arc<dyn ByteStream> {
-        let transport = self.name();
-        Arc::new(DatagramStream { stream, transport, congestion: None })
+        Arc::new(DatagramStream { stream, transport: self.name() })
     }
 }
 

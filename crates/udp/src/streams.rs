@@ -27,10 +27,16 @@ pub use connection::{
 };
 pub use stream::Stream;
 
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 /// The time since an epoch that is the same for the whole process.
 pub fn now() -> Duration {
-    static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
     EPOCH.elapsed()
+}
+
+/// A time of [`now`] for libraries that want an [`Instant`].
+pub fn instant(now: Duration) -> Instant {
+    *EPOCH + now
 }
 
 #[cfg(test)]

@@ -46,5 +46,6 @@ fn valgrind_finds_nothing() {
     let mut valgrind = program("valgrind".as_ref());
     valgrind.args(["--quiet", "--error-exitcode=3", "--leak-check=full"]);
     valgrind.args(["--errors-for-leak-kinds=definite,indirect"]);
-    succeed(valgrind.arg(path).arg("100000"));
+    // It takes what the assembly of `ring` encrypts for bytes that were never written.
+    succeed(valgrind.arg(path).args(["100000", "quic"]));
 }

@@ -346,6 +346,7 @@ impl streams::Connection for Connection {
             packets_refused: self.refused,
             round_trip: self.sending.round_trip().smoothed(),
             rate_bytes_per_s: Some(super::to_u64(self.sending.rate())),
+            congestion: Some("burst"),
         }
     }
 }

@@ -166,6 +166,7 @@ impl streams::Connection for Driven {
             packets_refused: counted.useless + counted.refused,
             round_trip: Some(connection.round_trip()),
             rate_bytes_per_s: connection.rate_bytes_per_s(),
+            congestion: Some("udt"),
             ..streams::Statistics::default()
         }
     }

@@ -31,7 +31,6 @@ pub(super) fn buffer(options: &Options) -> usize {
 pub(super) struct DatagramStream {
     pub(super) stream: streams::Stream,
     pub(super) transport: &'static str,
-    pub(super) congestion: Option<&'static str>,
 }
 
 impl ByteStream for DatagramStream {
@@ -71,7 +70,7 @@ impl ByteStream for DatagramStream {
             packets_sent: Some(counted.packets_sent + counted.packets_repeated),
             packets_sent_again: Some(counted.packets_repeated),
             delivery_rate: counted.rate_bytes_per_s,
-            congestion: self.congestion.map(str::to_owned),
+            congestion: counted.congestion.map(str::to_owned),
             ..PathStatistics::default()
         }
     }

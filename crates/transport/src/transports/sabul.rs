@@ -40,11 +40,7 @@ impl Transport for Sabul {
     }
 
     fn wrap(&self, stream: streams::Stream) -> Arc<dyn ByteStream> {
-        Arc::new(Blocks::new(DatagramStream {
-            stream,
-            transport: "sabul",
-            congestion: Some("udt"),
-        }))
+        Arc::new(Blocks::new(DatagramStream { stream, transport: self.name() }))
     }
 }
 

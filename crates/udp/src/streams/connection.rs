@@ -57,6 +57,12 @@ pub trait Connection: Send {
     /// Nobody reads or writes any more: ends, after what was written has arrived.
     fn close(&mut self, now: Duration);
 
+    /// Ends at once. The peer does not take it for the end of the stream, if the protocol can tell
+    /// it the difference.
+    fn abort(&mut self, now: Duration) {
+        self.close(now);
+    }
+
     /// How far it is.
     fn state(&self) -> State;
 
@@ -128,6 +134,8 @@ pub struct Statistics {
     pub round_trip: Option<Duration>,
     /// At what rate it sends if it has enough to send, in bytes/s, if it has one.
     pub rate_bytes_per_s: Option<u64>,
+    /// The name of its congestion control, if it has a choice of them or one that is known.
+    pub congestion: Option<&'static str>,
 }
 
 /// Decides for datagrams of a socket to which connection they belong, and makes connections: the

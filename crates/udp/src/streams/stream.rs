@@ -88,12 +88,11 @@ impl Stream {
         Ok(())
     }
 
-    /// Closes the connection, for all clones: whoever reads or writes gets an error. What was
-    /// written before still arrives, if the program runs long enough.
+    /// Ends the connection at once, for all clones: whoever reads or writes gets an error.
     pub fn close(&self) {
         self.slot.make_unusable(Unusable::Closed);
         let mut shared = self.slot.lock();
-        shared.connection.close(now());
+        shared.connection.abort(now());
         self.wake(&mut shared);
     }
 

@@ -1,0 +1,160 @@
+//! The keys of the first packets, which depend on the listener's public key.
+//!
+//! Standard QUIC encrypts the first packets with keys that everybody can compute from the
+//! connection's identifier (RFC 9001, 5.2). Here the listener's public key is appended to the
+//! identifier: a listener answers only those who know its key, and shows it to nobody else.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use keys::PublicKey;
+use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn_proto::crypto::{
+    self, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, Session,
+    UnsupportedVersion,
+};
+use quinn_proto::transport_parameters::TransportParameters;
+use quinn_proto::{ConnectError, ConnectionId, Side, TransportError};
+use rustls::quic::{Suite, Version};
+
+/// The version of QUIC: 1.
+pub(crate) const VERSION: u32 = 1;
+
+/// Makes the keys of first packets.
+#[derive(Clone, Copy)]
+pub(crate) struct FirstKeys {
+    pub(crate) listener: PublicKey,
+    pub(crate) suite: Suite,
+}
+
+impl FirstKeys {
+    fn keys(&self, identifier: &ConnectionId, side: Side) -> Keys {
+        let secret = [&identifier[..], &self.listener.to_bytes()].concat();
+        let side = match side {
+            Side::Client => rustls::Side::Client,
+            Side::Server => rustls::Side::Server,
+        };
+        let keys = self.suite.keys(&secret, side, Version::V1);
+        Keys {
+            header: KeyPair {
+                local: Box::new(keys.local.header),
+                remote: Box::new(keys.remote.header),
+            },
+            packet: KeyPair {
+                local: Box::new(keys.local.packet),
+                remote: Box::new(keys.remote.packet),
+            },
+        }
+    }
+}
+
+/// A client's TLS with these keys.
+pub(crate) struct Client {
+    pub(crate) tls: Arc<QuicClientConfig>,
+    pub(crate) first: FirstKeys,
+}
+
+impl crypto::ClientConfig for Client {
+    fn start_session(
+        self: Arc<Self>,
+        version: u32,
+        name: &str,
+        parameters: &TransportParameters,
+    ) -> Result<Box<dyn Session>, ConnectError> {
+        let session = self.tls.clone().start_session(version, name, parameters)?;
+        Ok(Box::new(KeyedSession { session, first: self.first }))
+    }
+}
+
+/// A listener's TLS with these keys.
+pub(crate) struct Server {
+    pub(crate) tls: Arc<QuicServerConfig>,
+    pub(crate) first: FirstKeys,
+}
+
+impl crypto::ServerConfig for Server {
+    fn initial_keys(
+        &self,
+        version: u32,
+        identifier: &ConnectionId,
+    ) -> Result<Keys, UnsupportedVersion> {
+        if version != VERSION {
+            return Err(UnsupportedVersion);
+        }
+        Ok(self.first.keys(identifier, Side::Server))
+    }
+
+    fn retry_tag(&self, version: u32, identifier: &ConnectionId, packet: &[u8]) -> [u8; 16] {
+        self.tls.retry_tag(version, identifier, packet)
+    }
+
+    fn start_session(
+        self: Arc<Self>,
+        version: u32,
+        parameters: &TransportParameters,
+    ) -> Box<dyn Session> {
+        let session = self.tls.clone().start_session(version, parameters);
+        Box::new(KeyedSession { session, first: self.first })
+    }
+}
+
+/// A session of TLS with these keys.
+struct KeyedSession {
+    session: Box<dyn Session>,
+    first: FirstKeys,
+}
+
+impl Session for KeyedSession {
+    fn initial_keys(&self, identifier: &ConnectionId, side: Side) -> Keys {
+        self.first.keys(identifier, side)
+    }
+
+    fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        self.session.handshake_data()
+    }
+
+    fn peer_identity(&self) -> Option<Box<dyn Any>> {
+        self.session.peer_identity()
+    }
+
+    fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
+        self.session.early_crypto()
+    }
+
+    fn early_data_accepted(&self) -> Option<bool> {
+        self.session.early_data_accepted()
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.session.is_handshaking()
+    }
+
+    fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
+        self.session.read_handshake(bytes)
+    }
+
+    fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
+        self.session.transport_parameters()
+    }
+
+    fn write_handshake(&mut self, to: &mut Vec<u8>) -> Option<Keys> {
+        self.session.write_handshake(to)
+    }
+
+    fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
+        self.session.next_1rtt_keys()
+    }
+
+    fn is_valid_retry(&self, identifier: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
+        self.session.is_valid_retry(identifier, header, payload)
+    }
+
+    fn export_keying_material(
+        &self,
+        to: &mut [u8],
+        label: &[u8],
+        context: &[u8],
+    ) -> Result<(), ExportKeyingMaterialError> {
+        self.session.export_keying_material(to, label, context)
+    }
+}

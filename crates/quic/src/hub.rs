@@ -1,0 +1,66 @@
+//! What the connections of a socket share: `quinn-proto` keeps their identifiers in one place.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use quinn_proto::{ConnectionEvent, ConnectionHandle, DatagramEvent, EndpointConfig, ServerConfig};
+use udp::streams::instant;
+
+use crate::first_keys::VERSION;
+
+/// What the connections of a socket share.
+#[derive(Clone)]
+pub(crate) struct Hub(Arc<Mutex<State>>);
+
+pub(crate) struct State {
+    pub(crate) endpoint: quinn_proto::Endpoint,
+    /// What datagrams mean for connections that have not taken it yet.
+    inboxes: HashMap<ConnectionHandle, Vec<ConnectionEvent>>,
+}
+
+impl Hub {
+    /// For connections that this end accepts, or for one that it makes. `seed` is for tests.
+    pub(crate) fn new(server: Option<Arc<ServerConfig>>, seed: Option<[u8; 32]>) -> Self {
+        let mut config = EndpointConfig::default();
+        // Other protocols on the socket are told apart by the bit, so it is always set.
+        config.grease_quic_bit(false).supported_versions(vec![VERSION]);
+        let endpoint = quinn_proto::Endpoint::new(Arc::new(config), server, true, seed);
+        Self(Arc::new(Mutex::new(State { endpoint, inboxes: HashMap::new() })))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes a datagram. `answer` is where what is to be sent back is written.
+    pub(crate) fn handle(
+        &mut self,
+        now: Duration,
+        from: SocketAddr,
+        datagram: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Option<DatagramEvent> {
+        let datagram = BytesMut::from(datagram);
+        self.endpoint.handle(instant(now), from, None, None, datagram, answer)
+    }
+
+    /// Keeps an event until its connection takes it.
+    pub(crate) fn put(&mut self, handle: ConnectionHandle, event: ConnectionEvent) {
+        self.inboxes.entry(handle).or_default().push(event);
+    }
+
+    /// The events of a connection that it has not taken.
+    pub(crate) fn take(&mut self, handle: ConnectionHandle) -> Vec<ConnectionEvent> {
+        self.inboxes.get_mut(&handle).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// A connection is over.
+    pub(crate) fn forget(&mut self, handle: ConnectionHandle) {
+        self.inboxes.remove(&handle);
+    }
+}

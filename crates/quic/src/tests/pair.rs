@@ -1,0 +1,218 @@
+//! A client and a listener's connection over a simulated path.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::{PublicKey, SecretKey};
+use sim::{Bottleneck, Conditions, Event, LinkId, Network};
+use udp::streams::{Connection, Datagram, Endpoint as _, Load, Phase, Read, Routed};
+
+use crate::connection::Driven;
+use crate::{Config, Endpoint, Peers};
+
+/// Both directions of a path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    pub(super) delay: Duration,
+    pub(super) loss_permille: u64,
+    pub(super) rate_bps: Option<u64>,
+}
+
+const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 1000);
+const MOVED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9)), 77);
+const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), 2000);
+
+/// Of a client and of a server.
+pub(super) fn config() -> (Config, Config) {
+    let [client, server] = [1, 2].map(|number| Arc::new(SecretKey::new(&[number; 32])));
+    let (of_client, of_server) = (client.public(), server.public());
+    let listener = Some(of_server);
+    (
+        Config { listener, ..Config::new(client, Peers::Only(vec![of_server])) },
+        Config { listener, ..Config::new(server, Peers::Only(vec![of_client])) },
+    )
+}
+
+/// The two ends of a connection.
+pub(super) struct Pair {
+    network: Network<()>,
+    /// To the server and to the client.
+    links: [LinkId; 2],
+    client: Box<dyn Connection>,
+    server: Option<Box<dyn Connection>>,
+    endpoint: Endpoint,
+    client_moves_at: Duration,
+}
+
+impl Pair {
+    /// Makes the handshake.
+    pub(super) fn connect(
+        seed: u64,
+        path: Path,
+        client: &Config,
+        server: &Config,
+    ) -> Result<Self, String> {
+        let mut network = Network::new(seed);
+        let links = [(); 2].map(|()| {
+            let link = network.link(path.delay, path.delay);
+            *network.conditions_mut(link) = Conditions {
+                loss_permille: path.loss_permille,
+                bottleneck: path.rate_bps.map(|rate_bps| Bottleneck {
+                    rate_bps,
+                    max_queue: Duration::from_millis(50),
+                    is_policed: false,
+                }),
+                ..Conditions::delayed(path.delay, path.delay)
+            };
+            link
+        });
+        let random = [u8::try_from(seed).unwrap(); 32];
+        let client = Driven::connect(SERVER, client, Some(random), network.now()).unwrap();
+        let endpoint = Endpoint::new(server, Some(random)).unwrap();
+        let mut pair = Self {
+            network,
+            links,
+            client: Box::new(client),
+            server: None,
+            endpoint,
+            client_moves_at: Duration::MAX,
+        };
+        loop {
+            if let Some(error) = pair.client.error() {
+                return Err(error.to_string());
+            }
+            let is_open = |end: &dyn Connection| end.state().phase == Phase::Open;
+            if is_open(&*pair.client) && pair.server.as_deref().is_some_and(is_open) {
+                return Ok(pair);
+            }
+            pair.step();
+        }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.network.now()
+    }
+
+    /// From then on, what the client sends comes from another address.
+    pub(super) fn client_moves_at(&mut self, at: Duration) {
+        self.client_moves_at = at;
+    }
+
+    /// Nothing arrives any more.
+    pub(super) fn cut(&mut self) {
+        for link in self.links {
+            self.network.conditions_mut(link).loss_permille = 1000;
+        }
+    }
+
+    /// What the client and the server know of each other.
+    pub(super) fn peer_keys(&self) -> [PublicKey; 2] {
+        let server = self.server.as_ref().unwrap();
+        [self.client.peer_key(), server.peer_key()]
+            .map(|key| PublicKey::from_bytes(&key.unwrap()).unwrap())
+    }
+
+    /// Runs until the client fails.
+    pub(super) fn fail(&mut self) -> String {
+        loop {
+            if let Err(error) = self.client.read(&mut [0; 100], self.network.now()) {
+                return error.to_string();
+            }
+            self.step();
+        }
+    }
+
+    /// Sends so many bytes to the server and to the client at once, reads them, and closes.
+    pub(super) fn transfer(&mut self, lens: [usize; 2]) {
+        let (mut written, mut read, mut is_whole) = ([0; 2], [0; 2], [false; 2]);
+        let mut buffer = vec![0; 1 << 16];
+        let byte = |at: usize| (at * 7 + at / 251).to_le_bytes()[0];
+        while is_whole != [true, true] {
+            let now = self.network.now();
+            for end in 0..2 {
+                let connection =
+                    if end == 0 { &mut self.client } else { self.server.as_mut().unwrap() };
+                while written[end] < lens[end] {
+                    let bytes: Vec<u8> = (written[end]..lens[end]).take(5000).map(byte).collect();
+                    match connection.write(&bytes, now).unwrap() {
+                        0 => break,
+                        count => written[end] += count,
+                    }
+                }
+                if written[end] == lens[end] {
+                    connection.finish(now);
+                }
+                loop {
+                    match connection.read(&mut buffer, now).unwrap() {
+                        Read::Bytes(count) => {
+                            for &is in &buffer[..count] {
+                                assert_eq!(is, byte(read[end]));
+                                read[end] += 1;
+                            }
+                        }
+                        Read::Nothing => break,
+                        Read::End => {
+                            assert_eq!(read[end], lens[1 - end]);
+                            is_whole[end] = true;
+                            break;
+                        }
+                    }
+                }
+            }
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        let mut deadline = Duration::MAX;
+        for end in 0..2 {
+            let connection = match end {
+                0 => &mut self.client,
+                _ => match &mut self.server {
+                    Some(server) => server,
+                    None => continue,
+                },
+            };
+            let mut datagram = Vec::new();
+            while connection.poll_transmit(self.network.now(), &mut datagram).is_some() {
+                self.network.send_datagram(self.links[end], std::mem::take(&mut datagram));
+            }
+            deadline = deadline.min(connection.poll_timeout().unwrap_or(Duration::MAX));
+        }
+        assert!(self.network.now() < Duration::from_secs(300), "it hangs");
+        match self.network.next_event_until(deadline) {
+            Some(Event::Arrived { link, bytes }) => self.handle(link, &bytes),
+            Some(_) => {}
+            None => {
+                let now = self.network.now();
+                self.client.handle_timeout(now);
+                if let Some(server) = &mut self.server {
+                    server.handle_timeout(now);
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, link: LinkId, bytes: &[u8]) {
+        let now = self.network.now();
+        if link == self.links[1] {
+            let datagram = Datagram { from: SERVER, bytes, arrived_at: now };
+            return self.client.handle_datagram(now, &datagram);
+        }
+        let from = if now < self.client_moves_at { CLIENT } else { MOVED };
+        let datagram = Datagram { from, bytes, arrived_at: now };
+        match self.endpoint.handle_datagram(now, &datagram, Load::Light) {
+            Routed::To(_) => {
+                if let Some(server) = &mut self.server {
+                    server.handle_datagram(now, &datagram);
+                }
+            }
+            Routed::Accept { connection, .. } => self.server = Some(connection),
+            Routed::Answer(answer) => {
+                self.network.send_datagram(self.links[1], answer);
+            }
+            Routed::NotMine | Routed::Nothing => {}
+        }
+    }
+}
