@@ -44,6 +44,7 @@ bench:
 	$(CARGO) bench --locked --package sunder-sharing --bench sharing
 	$(CARGO) bench --locked --package sunder-model --bench programs
 	$(CARGO) bench --locked --package sunder-micss --bench loopback
+	$(CARGO) bench --locked --package sunder-burst --bench repair
 	$(CARGO) bench --locked --package sunder-remicss --bench symbols
 	$(CARGO) bench --locked --package sunder-remicss --bench receiving
 	$(CARGO) bench --locked --package sunder-quorum --bench signing

@@ -5,7 +5,7 @@
 //! [`multiply`] on all 65,536 products.
 
 /// Returns `a * b`, in time that depends on neither.
-pub(crate) fn multiply(a: u8, b: u8) -> u8 {
+pub fn multiply(a: u8, b: u8) -> u8 {
     let (mut a, mut product) = (a, 0);
     for bit in 0..8 {
         product ^= a & 0u8.wrapping_sub((b >> bit) & 1);
@@ -15,7 +15,7 @@ pub(crate) fn multiply(a: u8, b: u8) -> u8 {
 }
 
 /// Returns `1 / a`, and zero for zero. The time depends on nothing.
-pub(crate) fn invert(a: u8) -> u8 {
+pub fn invert(a: u8) -> u8 {
     // a^254 = a^(2 + 4 + 8 + 16 + 32 + 64 + 128).
     let (mut square, mut inverse) = (a, 1);
     for _ in 1..8 {

@@ -143,7 +143,7 @@ impl Weights {
         let mut weights = Self { columns, rows: 0, entries: Vec::new(), kernel: Kernel::best() };
         for row in rows {
             assert_eq!(row.len(), columns, "a row has a weight a column");
-            weights.entries.extend(row.into_iter().map(Weight::new));
+            weights.entries.extend(row.into_iter().map(Weight::of));
             weights.rows += 1;
         }
         assert!(weights.rows <= MAX_SHARES, "at most 255 rows");

@@ -31,7 +31,8 @@
 //!
 //! Implements the schemes of paper 001, III-E (XOR) and paper 000, III-A (k-of-m).
 
-mod field;
+mod combination;
+pub mod field;
 pub mod file;
 pub mod kernels;
 pub mod keyed;
@@ -43,6 +44,7 @@ mod split;
 pub mod tamper;
 mod wipe;
 
+pub use combination::Combination;
 pub use random::{Generator, RandomError, RandomSource};
 pub use scheme::{MAX_SHARES, Scheme, Sharing, SharingError};
 pub use share::Share;

@@ -1,5 +1,7 @@
 //! One factor of a linear combination.
 
+use std::sync::OnceLock;
+
 use crate::field::multiply;
 
 /// One public weight, in the forms that the kernels want it in.
@@ -16,7 +18,14 @@ pub(super) struct Weight {
 }
 
 impl Weight {
-    pub(super) fn new(value: u8) -> Self {
+    /// Looked up: codes with thousands of weights are made for each of their blocks.
+    pub(super) fn of(value: u8) -> Self {
+        static ALL: OnceLock<Box<[Weight; 256]>> = OnceLock::new();
+        let all = || Box::new(std::array::from_fn(|value| Self::new(value.to_le_bytes()[0])));
+        ALL.get_or_init(all)[usize::from(value)]
+    }
+
+    fn new(value: u8) -> Self {
         let nibble = |i: usize| u8::try_from(i).expect("a nibble");
         Self {
             value,
