@@ -1,7 +1,9 @@
-//! `sunder transport`: files over any transport.
+//! `sunder transport`: files over any transport, and what transports take.
 
+mod measure;
 mod receive;
 mod send;
+mod serve;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,6 +35,8 @@ other host, such as: sunder transport send FILE 192.0.2.10:7000 --key 3d40...660
 enum Command {
     Receive(receive::Arguments),
     Send(Box<send::Arguments>),
+    Serve(serve::Arguments),
+    Measure(Box<measure::Arguments>),
 }
 
 /// Runs the subcommand.
@@ -43,6 +47,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.command {
         Command::Receive(arguments) => receive::run(arguments),
         Command::Send(arguments) => send::run(arguments),
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Measure(arguments) => measure::run(arguments),
     }
 }
 

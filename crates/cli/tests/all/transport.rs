@@ -193,3 +193,31 @@ fn a_broken_transfer_goes_on_by_itself_and_after_the_receiver_was_killed() {
     assert!(fs::read(to.path().join("a")).unwrap() == data);
     assert!(!part.exists());
 }
+
+#[test]
+fn exchanges_are_measured() {
+    for insecure in [&["--insecure"][..], &[]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.args(["transport", "serve", "--listen", "127.0.0.1:0"]).args(insecure);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut word = || lines.next().unwrap().unwrap().rsplit_once(' ').unwrap().1.to_owned();
+        let address = word();
+        let key = if insecure.is_empty() { vec!["--key".to_owned(), word()] } else { vec![] };
+        for transport in ["auto", "tcp", "sabul"] {
+            let mut arguments = vec!["transport", "measure", &address, "--transport", transport];
+            arguments.extend(key.iter().map(String::as_str).chain(insecure.iter().copied()));
+            arguments.extend(["--send", "100000", "--receive", "7", "--rounds", "3", "--json"]);
+            let output = sunder(Path::new("."), &arguments);
+            assert!(output.status.success(), "{output:?}");
+            let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!((&report["sent"], &report["rounds"]), (&100_000.into(), &3.into()));
+            let time = |name: &str| report[name].as_f64().unwrap();
+            assert!(time("connected_s") <= time("first_byte_s"));
+            assert!(time("first_byte_s") <= time("complete_s"));
+            assert!(transport == "auto" || report["transport"] == transport);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
