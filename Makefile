@@ -30,9 +30,11 @@ demo:
 test: setup
 	$(CARGO) test --workspace --locked --doc
 	$(CARGO) test --workspace --locked --lib --bins --tests
+	scripts/test-python
 
 lint: setup-lint
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path bindings/python/Cargo.toml --check
 	scripts/check-modules
 	scripts/check-width
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings

@@ -1,10 +1,11 @@
 //! The examples in C and C++, and the adapter for EMP-toolkit.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use crate::installed::{Link, compile, program, succeed};
+use crate::installed::{Link, compile, program, succeed, workspace};
 
 /// Ends a server that has not ended, because the test has failed.
 struct Server(Child);
@@ -44,6 +45,26 @@ fn a_client_and_a_server_in_c_and_cpp_echo_a_message() {
             assert_eq!(echo(server, client, "Grüße"), "tcp: Grüße\n");
         }
     }
+}
+
+/// So each of them is compiled and run: those in Python by `scripts/test-python`.
+#[test]
+fn the_code_of_the_guide_is_that_of_the_examples() {
+    let guide = fs::read_to_string(workspace().join("docs/guides/languages.md")).unwrap();
+    let mut blocks = 0;
+    for language in ["c", "cpp", "py"] {
+        let folder = if language == "py" { "python" } else { language };
+        let examples = ["echo_client", "echo_server"].map(|name| {
+            let path = workspace().join(format!("examples/{folder}/{name}.{language}"));
+            fs::read_to_string(path).unwrap()
+        });
+        for block in guide.split(&format!("\n```{folder}\n")).skip(1) {
+            let code = block.split("```").next().unwrap();
+            assert!(examples.iter().any(|example| example.contains(code)), "{code}");
+            blocks += 1;
+        }
+    }
+    assert_eq!(blocks, 6);
 }
 
 /// With a base class of each of the two forms that EMP-toolkit has had.

@@ -1,0 +1,25 @@
+//! Bytes from and to objects of Python.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyMemoryView};
+
+/// The bytes of an object, without the interpreter's lock. Those of `bytes` do not change; others
+/// are copied, because another thread may change them.
+pub(crate) fn with_bytes<T: Send>(
+    data: &Bound<'_, PyAny>,
+    work: impl FnOnce(&[u8]) -> T + Send,
+) -> PyResult<T> {
+    let py = data.py();
+    if let Ok(bytes) = data.cast::<PyBytes>() {
+        let bytes = bytes.as_bytes();
+        return Ok(py.detach(|| work(bytes)));
+    }
+    let bytes = as_bytes(data)?.to_vec(py)?;
+    Ok(py.detach(|| work(&bytes)))
+}
+
+/// Any contiguous buffer as one of bytes.
+pub(crate) fn as_bytes(data: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
+    PyBuffer::get(&PyMemoryView::from(data)?.call_method1("cast", ("B",))?)
+}

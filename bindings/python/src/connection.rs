@@ -1,0 +1,372 @@
+//! `connect` and `Connection`.
+
+use std::io::{self, Read, Write};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use transport::{Choice, Error, Reader, Writer};
+
+use crate::buffers::{as_bytes, with_bytes};
+use crate::errors::{SIGNALS_EVERY, busy, closed, exception, failed};
+use crate::options::{Common, Identity, exchange};
+
+/// The most that `readinto` reads at once: it has its own copy.
+const MAX_READ: usize = 1 << 20;
+
+/// One end of a connection, or, after `split`, one direction of it. One thread at a time uses it.
+#[pyclass(frozen, module = "sunder_transport")]
+pub(crate) struct Connection {
+    half: Mutex<Half>,
+    transport: &'static str,
+    peer: Option<String>,
+}
+
+enum Half {
+    Both(Box<Both>),
+    Reads(Reader),
+    Writes(Writer),
+    Closed,
+}
+
+/// A connection that is not split.
+struct Both {
+    connection: transport::Connection,
+    /// The limit for each wait that the user set.
+    timeout: Option<Duration>,
+    /// The one that is in force.
+    current: Option<Duration>,
+    /// Something was written and not flushed.
+    pending: bool,
+}
+
+/// Connects to HOST:PORT. `peer` is the key of the other end, unless `insecure`.
+#[pyfunction]
+#[pyo3(signature = (
+    address, *, peer=None, identity=None, transport="auto", insecure=false, exchange=None,
+    timeout=None, connect_timeout=10.0, congestion_control=None
+))]
+#[allow(clippy::too_many_arguments, reason = "keywords in Python")]
+pub(crate) fn connect(
+    py: Python<'_>,
+    address: &str,
+    peer: Option<String>,
+    identity: Option<&Identity>,
+    transport: &str,
+    insecure: bool,
+    exchange: Option<(u64, u64, u32)>,
+    timeout: Option<f64>,
+    connect_timeout: f64,
+    congestion_control: Option<String>,
+) -> PyResult<Connection> {
+    let peers = peer.into_iter().collect();
+    let common = Common { identity, peers, insecure, timeout, connect_timeout, congestion_control };
+    let mut options = common.options()?;
+    options.transport = transport.parse::<Choice>().map_err(failed)?;
+    options.exchange = exchange.map(self::exchange);
+    let connection = py.detach(|| transport::connect(address, &options)).map_err(failed)?;
+    Ok(Connection::new(connection, options.timeout))
+}
+
+#[pymethods]
+impl Connection {
+    /// The name of its transport.
+    #[getter]
+    fn transport(&self) -> &'static str {
+        self.transport
+    }
+
+    /// The peer's public key; None if the connection is insecure.
+    #[getter]
+    fn peer(&self) -> Option<&str> {
+        self.peer.as_deref()
+    }
+
+    /// At least one byte and at most `size`; none at the end of the stream. Flushes first what was
+    /// written to this object.
+    #[pyo3(signature = (size=65536))]
+    fn read<'py>(&self, py: Python<'py>, size: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.reading(py, |reader| {
+            let mut bytes = vec![0; size.min(MAX_READ)];
+            let count = reader.read(&mut bytes)?;
+            bytes.truncate(count);
+            Ok(bytes)
+        })?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// As `read`, into a buffer that can be written to. Returns how many bytes.
+    fn readinto(&self, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let py = buffer.py();
+        let to = as_bytes(buffer)?;
+        if to.readonly() {
+            return Err(PyValueError::new_err("the buffer cannot be written to"));
+        }
+        let bytes = self.reading(py, |reader| {
+            let mut bytes = vec![0; to.item_count().min(MAX_READ)];
+            let count = reader.read(&mut bytes)?;
+            bytes.truncate(count);
+            Ok(bytes)
+        })?;
+        let part = pyo3::types::PySlice::new(py, 0, isize::try_from(bytes.len())?, 1);
+        let view = pyo3::types::PyMemoryView::from(buffer)?.call_method1("cast", ("B",))?;
+        view.set_item(part, PyBytes::new(py, &bytes))?;
+        Ok(bytes.len())
+    }
+
+    /// Exactly `size` bytes. A stream that ends before is `Closed`.
+    fn read_exact<'py>(&self, py: Python<'py>, size: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.reading(py, |reader| {
+            let mut bytes = Vec::new();
+            reader.take(size as u64).read_to_end(&mut bytes)?;
+            if bytes.len() < size { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
+        })?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// Writes all bytes, which wait in a buffer until it is full, flushed, or this object is read.
+    /// Returns how many bytes.
+    fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let written = with_bytes(data, |bytes| {
+            self.writing(|writer| writer.write_all(bytes))?;
+            Ok(bytes.len())
+        });
+        written?
+    }
+
+    /// Sends what waits in the buffer.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.writing(|writer| writer.flush()))
+    }
+
+    /// Writes a message, which waits in the buffer as bytes do.
+    fn send(&self, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let sent = with_bytes(message, |message| {
+            self.writing(|writer| transport::Messages::new(writer).send(message))
+        });
+        sent?
+    }
+
+    /// The next message, of at most `max` bytes; None at the end of the stream.
+    #[pyo3(signature = (max=1_073_741_824))]
+    fn receive<'py>(&self, py: Python<'py>, max: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let message = self.reading(py, |reader| transport::Messages::new(reader).receive(max))?;
+        Ok(message.map(|message| PyBytes::new(py, &message)))
+    }
+
+    /// The messages until the end of the stream.
+    #[pyo3(signature = (max=1_073_741_824))]
+    fn messages(slf: PyRef<'_, Self>, max: usize) -> Messages {
+        Messages { connection: slf.into(), max }
+    }
+
+    /// Two objects: one reads and one writes, each in a thread of its own. This one is closed.
+    fn split(&self) -> PyResult<(Self, Self)> {
+        let mut half = self.lock()?;
+        match std::mem::replace(&mut *half, Half::Closed) {
+            Half::Both(mut both) => {
+                both.limit(both.timeout).map_err(exception)?;
+                let (reader, writer) = both.connection.split();
+                Ok((self.with(Half::Reads(reader)), self.with(Half::Writes(writer))))
+            }
+            Half::Closed => closed("connection"),
+            other => {
+                *half = other;
+                Err(PyValueError::new_err("the connection is split already"))
+            }
+        }
+    }
+
+    /// Ends the direction to the peer, which reads all that was written and then the end of the
+    /// stream. Returns when it will arrive. Reading goes on.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| match &mut *self.lock()? {
+            Half::Both(both) => {
+                both.limit(both.timeout)
+                    .and_then(|()| both.connection.finish())
+                    .map_err(exception)?;
+                both.pending = false;
+                Ok(())
+            }
+            Half::Writes(writer) => writer.finish().map_err(exception),
+            Half::Reads(_) => Err(PyValueError::new_err("this half only reads")),
+            Half::Closed => closed("connection"),
+        })
+    }
+
+    /// What the connection has done so far. What its transport does not measure is None.
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let now = match &*self.lock()? {
+            Half::Both(both) => both.connection.statistics(),
+            Half::Reads(reader) => reader.statistics(),
+            Half::Writes(writer) => writer.statistics(),
+            Half::Closed => return closed("connection"),
+        };
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+        let found = PyDict::new(py);
+        found.set_item("bytes_sent", now.bytes_sent)?;
+        found.set_item("bytes_received", now.bytes_received)?;
+        found.set_item("packets_sent", now.path.packets_sent)?;
+        found.set_item("packets_sent_again", now.path.packets_sent_again)?;
+        found.set_item("round_trip", seconds(now.path.round_trip))?;
+        found.set_item("min_round_trip", seconds(now.path.min_round_trip))?;
+        found.set_item("delivery_rate", now.path.delivery_rate)?;
+        found.set_item("congestion_control", now.path.congestion)?;
+        found.set_item("send_buffer", now.path.send_buffer)?;
+        found.set_item("receive_buffer", now.path.receive_buffer)?;
+        Ok(found)
+    }
+
+    /// Sends what waits in the buffer and closes the connection. `finish` says whether everything
+    /// arrived.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let half = std::mem::replace(&mut *self.lock()?, Half::Closed);
+        py.detach(|| drop(half));
+        Ok(())
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (kind=None, error=None, traceback=None))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Option<&Bound<'_, PyAny>>,
+        error: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = (kind, error, traceback);
+        self.close(py)
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(connection: transport::Connection, timeout: Option<Duration>) -> Self {
+        let transport = connection.transport();
+        let peer = connection.peer().map(|key| key.to_string());
+        let both = Both { connection, timeout, current: timeout, pending: false };
+        Self { half: Mutex::new(Half::Both(Box::new(both))), transport, peer }
+    }
+
+    fn with(&self, half: Half) -> Self {
+        Self { half: Mutex::new(half), transport: self.transport, peer: self.peer.clone() }
+    }
+
+    fn lock(&self) -> PyResult<MutexGuard<'_, Half>> {
+        self.half.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => {
+                busy("another thread uses the connection: split() it to use two threads")
+            }
+            TryLockError::Poisoned(_) => busy("a bug of the library has ended the connection"),
+        })
+    }
+
+    /// Reads without the interpreter's lock.
+    fn reading<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut dyn Read) -> io::Result<T> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| match &mut *self.lock()? {
+            Half::Both(both) => {
+                let mut patient = Patient { both, raised: None };
+                let read = patient.flush().and_then(|()| work(&mut patient));
+                match patient.raised {
+                    Some(raised) => Err(raised),
+                    None => read.map_err(exception),
+                }
+            }
+            Half::Reads(reader) => work(reader).map_err(exception),
+            Half::Writes(_) => Err(PyValueError::new_err("this half only writes")),
+            Half::Closed => closed("connection"),
+        })
+    }
+
+    /// Writes. The caller has released the interpreter's lock.
+    fn writing(&self, work: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> PyResult<()> {
+        let written = match &mut *self.lock()? {
+            Half::Both(both) => {
+                both.pending = true;
+                both.limit(both.timeout).and_then(|()| work(&mut both.connection))
+            }
+            Half::Writes(writer) => work(writer),
+            Half::Reads(_) => return Err(PyValueError::new_err("this half only reads")),
+            Half::Closed => return closed("connection"),
+        };
+        written.map_err(exception)
+    }
+}
+
+impl Both {
+    /// Limits each wait from now on.
+    fn limit(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        if limit != self.current {
+            self.connection.set_timeout(limit)?;
+            self.current = limit;
+        }
+        Ok(())
+    }
+}
+
+/// Reads from a connection, and looks between waits whether Ctrl-C was pressed.
+struct Patient<'a> {
+    both: &'a mut Both,
+    raised: Option<PyErr>,
+}
+
+impl Patient<'_> {
+    /// A read flushes itself, but within its own limit, which is too short for a write.
+    fn flush(&mut self) -> io::Result<()> {
+        if self.both.pending {
+            self.both.limit(self.both.timeout)?;
+            self.both.connection.flush()?;
+            self.both.pending = false;
+        }
+        Ok(())
+    }
+}
+
+impl Read for Patient<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let began = Instant::now();
+        loop {
+            let left = self.both.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+            let wait = left.map_or(SIGNALS_EVERY, |left| left.min(SIGNALS_EVERY));
+            self.both.limit(Some(wait.max(Duration::from_millis(1))))?;
+            let read = self.both.connection.read(to);
+            let Err(error) = read else { return read };
+            let Some(Error::TimedOut { step, peer, .. }) = Error::of(&error) else {
+                return Err(error);
+            };
+            if let (Some(after), true) = (self.both.timeout, left <= Some(wait)) {
+                return Err(Error::TimedOut { step: *step, peer: peer.clone(), after }.into());
+            }
+            self.raised = Python::attach(|py| py.check_signals().err());
+            if self.raised.is_some() {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// The messages of a connection, one after the other.
+#[pyclass(frozen, module = "sunder_transport")]
+pub(crate) struct Messages {
+    connection: Py<Connection>,
+    max: usize,
+}
+
+#[pymethods]
+impl Messages {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.connection.get().receive(py, self.max)
+    }
+}

@@ -1,0 +1,66 @@
+//! Errors as exceptions: those of `sunder_transport/_errors.py`.
+
+use std::io;
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::{PyErr, PyResult};
+use transport::Error;
+
+#[allow(missing_docs, reason = "documented in Python")]
+mod python {
+    pyo3::import_exception!(sunder_transport._errors, Closed);
+    pyo3::import_exception!(sunder_transport._errors, Error);
+    pyo3::import_exception!(sunder_transport._errors, MessageTooLong);
+    pyo3::import_exception!(sunder_transport._errors, NotAuthenticated);
+    pyo3::import_exception!(sunder_transport._errors, TimedOut);
+    pyo3::import_exception!(sunder_transport._errors, Unreachable);
+}
+
+/// How often what waits looks whether Ctrl-C was pressed.
+pub(crate) const SIGNALS_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// The exception of a failed read or write.
+pub(crate) fn exception(error: io::Error) -> PyErr {
+    use io::ErrorKind as Kind;
+    let text = error.to_string();
+    match Error::of(&error) {
+        Some(error) if error.is_security() => return python::NotAuthenticated::new_err(text),
+        Some(Error::TooLong { .. }) => return python::MessageTooLong::new_err(text),
+        Some(Error::Resolve { .. }) => return python::Unreachable::new_err(text),
+        _ => {}
+    }
+    match error.kind() {
+        Kind::InvalidInput => PyValueError::new_err(text),
+        Kind::TimedOut | Kind::WouldBlock => python::TimedOut::new_err(text),
+        Kind::ConnectionRefused
+        | Kind::HostUnreachable
+        | Kind::NetworkUnreachable
+        | Kind::AddrNotAvailable => python::Unreachable::new_err(text),
+        Kind::UnexpectedEof
+        | Kind::BrokenPipe
+        | Kind::ConnectionReset
+        | Kind::ConnectionAborted
+        | Kind::NotConnected => python::Closed::new_err(text),
+        _ => python::Error::new_err(text),
+    }
+}
+
+/// The same, where nothing is connected yet.
+pub(crate) fn failed(error: Error) -> PyErr {
+    exception(error.into())
+}
+
+/// What was closed here is used.
+pub(crate) fn closed<T>(what: &str) -> PyResult<T> {
+    Err(python::Closed::new_err(format!("the {what} is closed")))
+}
+
+/// Nothing has come in the time that the caller gives.
+pub(crate) fn timed_out(text: &str) -> PyErr {
+    python::TimedOut::new_err(text.to_owned())
+}
+
+/// Two threads use what only one can.
+pub(crate) fn busy(text: &str) -> PyErr {
+    PyRuntimeError::new_err(text.to_owned())
+}

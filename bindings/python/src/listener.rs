@@ -1,0 +1,112 @@
+//! `Listener`.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+
+use crate::connection::Connection;
+use crate::errors::{SIGNALS_EVERY, closed, failed, timed_out};
+use crate::options::{Common, Identity, seconds};
+
+/// Accepts connections of every transport on one port number. Several threads may accept.
+#[pyclass(frozen, module = "sunder_transport")]
+pub(crate) struct Listener {
+    /// None once it is closed.
+    accepting: Mutex<Option<transport::Listener>>,
+    address: String,
+    public_key: Option<String>,
+    timeout: Option<Duration>,
+}
+
+#[pymethods]
+impl Listener {
+    #[new]
+    #[pyo3(signature = (
+        address, *, identity=None, peers=Vec::new(), insecure=false, timeout=None,
+        connect_timeout=10.0, congestion_control=None
+    ), text_signature = "(address, *, identity=None, peers=(), insecure=False, timeout=None, \
+        connect_timeout=10.0, congestion_control=None)")]
+    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn new(
+        address: &str,
+        identity: Option<&Identity>,
+        peers: Vec<String>,
+        insecure: bool,
+        timeout: Option<f64>,
+        connect_timeout: f64,
+        congestion_control: Option<String>,
+    ) -> PyResult<Self> {
+        let common =
+            Common { identity, peers, insecure, timeout, connect_timeout, congestion_control };
+        let options = common.options()?;
+        let listener = transport::Listener::bind(address, &options).map_err(failed)?;
+        let address = listener.local_addr().to_string();
+        let public_key = options.security.public_key().map(|key| key.to_string());
+        let accepting = Mutex::new(Some(listener));
+        Ok(Self { accepting, address, public_key, timeout: options.timeout })
+    }
+
+    /// ADDRESS:PORT.
+    #[getter]
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The own public key, which the peer passes as `peer`; None if it is insecure.
+    #[getter]
+    fn public_key(&self) -> Option<&str> {
+        self.public_key.as_deref()
+    }
+
+    /// Waits for the next connection, for `timeout` seconds at most, if it is given.
+    #[pyo3(signature = (timeout=None))]
+    fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Connection> {
+        let deadline = timeout.map(seconds).transpose()?.map(|timeout| Instant::now() + timeout);
+        loop {
+            let accepted = py.detach(|| {
+                let listener = self.accepting.lock().unwrap_or_else(PoisonError::into_inner);
+                listener.as_ref().map(|listener| listener.accept_timeout(SIGNALS_EVERY))
+            });
+            let Some(accepted) = accepted else { return closed("listener") };
+            if let Some(connection) = accepted.map_err(failed)? {
+                return Ok(Connection::new(connection, self.timeout));
+            }
+            py.check_signals()?;
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Err(timed_out("no connection has come"));
+            }
+        }
+    }
+
+    /// Stops listening. Accepted connections stay.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| {
+            drop(self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take());
+        });
+    }
+
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Connection> {
+        self.accept(py, None)
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (kind=None, error=None, traceback=None))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Option<&Bound<'_, PyAny>>,
+        error: Option<&Bound<'_, PyAny>>,
+        traceback: Option<&Bound<'_, PyAny>>,
+    ) {
+        let _ = (kind, error, traceback);
+        self.close(py);
+    }
+}

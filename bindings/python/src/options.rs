@@ -1,0 +1,107 @@
+//! How to connect or listen.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::{PublicKey, SecretKey};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use transport::{Exchange, Options, Peers, Security, names, random_identity};
+
+use crate::errors::failed;
+
+/// A secret key. Without a path it is of random bytes, which nothing else has.
+#[pyclass(frozen, module = "sunder_transport")]
+pub(crate) struct Identity {
+    pub(crate) key: Arc<SecretKey>,
+}
+
+#[pymethods]
+impl Identity {
+    #[new]
+    #[pyo3(signature = (path=None))]
+    fn new(path: Option<PathBuf>) -> PyResult<Self> {
+        let key = match path {
+            Some(path) => SecretKey::read(&path).map_err(|error| refused(error.to_string()))?,
+            None => random_identity().map_err(failed)?,
+        };
+        Ok(Self { key: Arc::new(key) })
+    }
+
+    /// The public key that belongs to it, as 64 hexadecimal digits: what the peer passes as `peer`.
+    #[getter]
+    fn public_key(&self) -> String {
+        self.key.public().to_string()
+    }
+}
+
+fn refused(text: String) -> PyErr {
+    crate::errors::exception(std::io::Error::other(text))
+}
+
+/// The names of all transports, and what each is for. "auto", which chooses one, is not in it.
+#[pyfunction]
+pub(crate) fn transports(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let found = PyDict::new(py);
+    for (name, about) in names() {
+        found.set_item(name, about)?;
+    }
+    Ok(found)
+}
+
+/// What `connect` and `Listener` have in common.
+pub(crate) struct Common<'a> {
+    pub(crate) identity: Option<&'a Identity>,
+    pub(crate) peers: Vec<String>,
+    pub(crate) insecure: bool,
+    pub(crate) timeout: Option<f64>,
+    pub(crate) connect_timeout: f64,
+    pub(crate) congestion_control: Option<String>,
+}
+
+impl Common<'_> {
+    pub(crate) fn options(self) -> PyResult<Options> {
+        let security = if self.insecure {
+            if self.identity.is_some() || !self.peers.is_empty() {
+                let text = "insecure=True has no use for keys";
+                return Err(PyValueError::new_err(text));
+            }
+            Security::Insecure
+        } else {
+            let identity = match self.identity {
+                Some(identity) => identity.key.clone(),
+                None => Arc::new(random_identity().map_err(failed)?),
+            };
+            let keys = self.peers.iter().map(|key| key.parse::<PublicKey>());
+            let keys: Result<Vec<_>, _> = keys.collect();
+            let keys = keys.map_err(|error| PyValueError::new_err(error.to_string()))?;
+            let peers = if keys.is_empty() { Peers::Any } else { Peers::Pinned(keys) };
+            Security::Noise { identity, peers }
+        };
+        let mut options = Options::new(security);
+        options.timeout = self.timeout.map(seconds).transpose()?;
+        options.connect_timeout = seconds(self.connect_timeout)?;
+        options.handshake_timeout = options.connect_timeout;
+        options.congestion = self.congestion_control;
+        Ok(options)
+    }
+}
+
+/// What a connection is going to carry: bytes sent, bytes received, and how often an end waits.
+pub(crate) fn exchange((sent, received, rounds): (u64, u64, u32)) -> Exchange {
+    Exchange { sent, received, rounds }
+}
+
+/// A longer time limit is as long as this one.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A time that is given in seconds: more than 0.
+pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|time| !time.is_zero())
+        .map(|time| time.min(LONGEST))
+        .ok_or_else(|| PyValueError::new_err(format!("{seconds} is no time limit in seconds")))
+}
