@@ -4,8 +4,10 @@
 //! that rate, and repair packets protect the last data. The protocol is specified in
 //! `docs/protocols/burst.md`.
 
+mod net;
 mod protocol;
 
+pub use net::connect;
 pub use protocol::{
     Config, Connection, Error, Known, Listener, ListenerSecurity, Security, Waiting, rate, repair,
     train,

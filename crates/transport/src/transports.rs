@@ -1,5 +1,6 @@
 //! The transports. Each is one file and one line here.
 
+mod burst;
 mod datagrams;
 mod quic;
 mod sabul;
@@ -20,7 +21,7 @@ use crate::stream::ByteStream;
 use datagrams::DatagramStream;
 
 /// All of them, in the order of `--help`.
-static TRANSPORTS: &[&dyn Transport] = &[&tcp::Tcp, &sabul::Sabul, &quic::Quic];
+static TRANSPORTS: &[&dyn Transport] = &[&tcp::Tcp, &burst::Burst, &sabul::Sabul, &quic::Quic];
 
 /// Connections over UDP that are open, and that nobody has taken.
 const BACKLOG: usize = 128;

@@ -19,7 +19,8 @@ pub struct Config {
     /// The number of datagrams by which a client lets the path's rate be measured: 0 to 128. One
     /// or two are no measurement.
     pub train: u8,
-    /// The rate at which to start, in bytes/s with IP and UDP headers, instead of the measured one.
+    /// The rate at which to start, in bytes/s with IP and UDP headers, if it is known. It is at
+    /// most twice what the train measures.
     pub start_rate: Option<f64>,
     /// How long a client waits for an answer.
     pub connect_timeout: Duration,

@@ -156,13 +156,20 @@ impl Connection {
         self.crypt = Some(established.crypt);
         self.peer_id = established.peer_id;
         self.peer_key = established.peer_key;
-        let rate = match self.config.start_rate {
-            Some(rate) => Some(rate),
-            None => established.rate.map(|rate| rate * START_SHARE),
-        };
+        let rate = self.start_rate(established.rate);
         self.sending.establish(established.window, rate, established.round_trip);
         self.paths.set_longest(established.longest);
         self.heard_at = now;
+    }
+
+    /// The rate at which to start, if a train had this rate.
+    fn start_rate(&self, measured: Option<f64>) -> Option<f64> {
+        let measured = measured.map(|rate| rate * START_SHARE);
+        match (self.config.start_rate, measured) {
+            // What is known of the path may be out of date.
+            (Some(known), Some(measured)) => Some(known.min(2.0 * measured)),
+            (known, measured) => known.or(measured),
+        }
     }
 
     /// Ends with an error, without a word.
@@ -183,8 +190,8 @@ impl Connection {
         if !matches!(self.stage, Stage::Open) {
             return;
         }
-        let is_sent = self.sending.is_finished() && self.sending.is_flushed();
-        if is_sent && self.receiving.is_at_end() {
+        let is_sent = self.sending.is_flushed();
+        if is_sent && self.sending.is_finished() && self.receiving.is_at_end() {
             let (reason, until) = (CloseReason::Done, now + self.config.silence_timeout);
             self.stage = Stage::Lingering(Closing { reason, until, next_at: now, is_due: true });
         } else if is_sent && self.is_abandoned {
@@ -273,7 +280,13 @@ impl streams::Connection for Connection {
         } else if self.receiving.is_at_end() {
             Ok(Read::End)
         } else if self.is_over() {
-            Err(self.reason())
+            // The stream has not ended.
+            Err(match self.reason() {
+                error if error.kind() == io::ErrorKind::BrokenPipe => {
+                    io::Error::new(io::ErrorKind::UnexpectedEof, error)
+                }
+                error => error,
+            })
         } else {
             Ok(Read::Nothing)
         }
@@ -301,7 +314,7 @@ impl streams::Connection for Connection {
     fn close(&mut self, now: Duration) {
         self.is_abandoned = true;
         self.receiving.discard(now);
-        self.finish(now);
+        self.advance(now);
         // Nothing was written that would have to wait for the handshake.
         if matches!(self.stage, Stage::Connecting(_)) && self.sending.written() == 0 {
             self.stage = Stage::Over;

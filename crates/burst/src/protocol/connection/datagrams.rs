@@ -11,7 +11,7 @@ use super::super::handshake::MeasuredTrain;
 use super::super::packet::{Handshake, Packet};
 use super::super::receiving::Verdict;
 use super::super::sending::Content;
-use super::{Closing, Connection, START_SHARE, Stage};
+use super::{Closing, Connection, Stage};
 
 /// A close is sent again for what arrives after this time.
 const CLOSE_INTERVAL: Duration = Duration::from_millis(25);
@@ -176,8 +176,10 @@ impl Connection {
                 }
                 #[allow(clippy::cast_precision_loss, reason = "a rate")]
                 Frame::TrainReport { rate, longest } => {
-                    if rate > 0 && self.config.start_rate.is_none() {
-                        self.sending.handle_train(rate as f64 * START_SHARE);
+                    if rate > 0
+                        && let Some(rate) = self.start_rate(Some(rate as f64))
+                    {
+                        self.sending.handle_train(rate);
                     }
                     self.paths.set_longest(longest.into());
                 }

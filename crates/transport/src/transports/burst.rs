@@ -1,0 +1,66 @@
+//! The own transport, which authenticates and encrypts by itself.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use burst::{Config, Listener, ListenerSecurity};
+use sharing::Generator;
+use udp::streams::{Endpoint, Stream};
+
+use super::Transport;
+use super::datagrams::{DatagramStream, buffer};
+use crate::options::{Options, Peers, Security};
+use crate::stream::ByteStream;
+
+/// See [the module](self).
+pub(super) struct Burst;
+
+impl Transport for Burst {
+    fn name(&self) -> &'static str {
+        "burst"
+    }
+
+    fn about(&self) -> &'static str {
+        "Sunder's own over UDP; for large one-way transfers over long paths"
+    }
+
+    fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+        let security = match &options.security {
+            Security::Noise { identity, peers: Peers::Pinned(keys) } if !keys.is_empty() => {
+                burst::Security::Noise(identity, keys[0])
+            }
+            Security::Noise { .. } => return Err(io::ErrorKind::InvalidInput.into()),
+            Security::Insecure => burst::Security::Insecure,
+        };
+        Ok(self.wrap(burst::connect(to, config(options), &security)?))
+    }
+
+    fn endpoint(&self, options: &Options) -> io::Result<Option<Box<dyn Endpoint>>> {
+        let security = match &options.security {
+            Security::Noise { identity, peers } => {
+                let peers = peers.clone();
+                ListenerSecurity::Noise(identity.clone(), Arc::new(move |key| peers.admit(key)))
+            }
+            Security::Insecure => ListenerSecurity::Insecure,
+        };
+        let generator = Generator::seeded().map_err(io::Error::other)?;
+        let listener = Listener::new(config(options), security, generator);
+        Ok(Some(Box::new(listener.map_err(io::Error::other)?)))
+    }
+
+    fn wrap(&self, stream: Stream) -> Arc<dyn ByteStream> {
+        Arc::new(DatagramStream { stream, transport: "burst" })
+    }
+}
+
+fn config(options: &Options) -> Config {
+    let buffer = buffer(options);
+    Config {
+        send_buffer: buffer,
+        receive_buffer: buffer,
+        start_rate: options.path.map(|path| path.rate),
+        connect_timeout: options.connect_timeout,
+        ..Config::default()
+    }
+}
