@@ -360,6 +360,7 @@ impl streams::Connection for Connection {
             round_trip: self.sending.round_trip().smoothed(),
             rate_bytes_per_s: Some(super::to_u64(self.sending.rate())),
             congestion: Some("burst"),
+            ..Statistics::default()
         }
     }
 }

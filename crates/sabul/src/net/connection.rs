@@ -160,6 +160,7 @@ impl streams::Connection for Driven {
         };
         let counted = connection.statistics();
         streams::Statistics {
+            bytes_unacknowledged: Some(connection.unacknowledged()),
             packets_sent: counted.sent,
             packets_repeated: counted.repeated,
             packets_received: counted.received,

@@ -247,6 +247,11 @@ impl Connection {
         self.receive.readable()
     }
 
+    /// How many bytes were written that the peer has not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        self.send.len() as u64
+    }
+
     /// Whether the peer has acknowledged all that was written.
     pub fn is_flushed(&self) -> bool {
         self.send.is_empty()

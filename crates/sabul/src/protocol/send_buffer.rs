@@ -79,6 +79,11 @@ impl SendBuffer {
         self.capacity.saturating_sub(self.bytes.len())
     }
 
+    /// How many bytes it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Whether the peer has acknowledged everything.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()

@@ -86,6 +86,12 @@ impl Blocks {
         Self { stream, reading: Mutex::default(), writing: Mutex::default() }
     }
 
+    /// Whether all is acknowledged that was written, if one does not count the length of a block.
+    fn has_all_but_end(&self) -> bool {
+        let left = self.stream.stream.statistics().bytes_unacknowledged;
+        left.is_some_and(|left| left <= 4)
+    }
+
     /// Sends what is left of a block's length.
     fn send_header(&self, writing: &mut Writing) -> io::Result<()> {
         while writing.header_left > 0 {
@@ -162,8 +168,15 @@ impl ByteStream for Blocks {
             writing.begin(0);
             writing.is_finished = true;
         }
-        self.send_header(&mut writing)?;
-        self.stream.stream.wait_until_acknowledged()
+        let sent = self.send_header(&mut writing);
+        let ended = sent.and_then(|()| self.stream.stream.wait_until_acknowledged());
+        match ended {
+            // The peer has all bytes, and did not wait for the end.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe && self.has_all_but_end() => {
+                Ok(())
+            }
+            ended => ended,
+        }
     }
 
     fn close(&self) {

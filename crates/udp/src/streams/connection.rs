@@ -122,6 +122,8 @@ pub struct Statistics {
     pub bytes_written: u64,
     /// See `bytes_written`.
     pub bytes_read: u64,
+    /// Bytes that were written and are not acknowledged, if the protocol counts them.
+    pub bytes_unacknowledged: Option<u64>,
     /// Packets with bytes of the stream, sent for the first time.
     pub packets_sent: u64,
     /// Packets with bytes that were sent before, or that repair others.
