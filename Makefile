@@ -38,8 +38,10 @@ lint: setup-lint
 	scripts/check-modules
 	scripts/check-width
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --manifest-path bindings/python/Cargo.toml --target-dir target/python -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) deny --locked check bans licenses sources
+	$(CARGO) deny --manifest-path bindings/python/Cargo.toml check bans licenses sources
 
 bench:
 	scripts/setup libisal.so.2:libisal2

@@ -180,3 +180,17 @@ pub extern "C" fn sunder_error_text() -> *const c_char {
     let text = LAST.try_with(|last| last.borrow().as_ref().map(|last| last.text.as_ptr()));
     text.ok().flatten().unwrap_or(NONE.as_ptr())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_at_the_boundary() {
+        assert_eq!(run::<i32>(|| panic!("no {}", "luck")), Code::Bug as i32);
+        assert_eq!(sunder_error_code(), Code::Bug as i32);
+        let text = LAST.with_borrow(|last| last.as_ref().map(|last| last.text.clone()));
+        assert_eq!(text.unwrap().to_str(), Ok("a bug of the library: no luck"));
+        run_free(|| panic!("nobody is told"));
+    }
+}

@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::installed::{Link, compile, program, succeed};
 
 const STREAMS: &[&str] = &["bindings/c/tests/programs/streams.c"];
+const WRAPPER: &[&str] = &["bindings/c/tests/programs/wrapper.cpp"];
 const ERRORS: &[&str] = &["bindings/c/tests/programs/errors.c"];
 
 #[test]
@@ -33,6 +34,11 @@ fn each_failure_has_its_code_and_text() {
         let path = compile("errors", link, &[], ERRORS);
         assert_eq!(succeed(program(&path).arg(folder.path())), "done\n");
     }
+}
+
+#[test]
+fn the_wrapper_for_cpp_has_all_of_it() {
+    succeed(&mut program(&compile("wrapper", Link::Shared, &[], WRAPPER)));
 }
 
 /// Memory that leaks, is read before it is written, or is used after it is freed.

@@ -176,6 +176,18 @@ static void broken_connections(void) {
     CHECK(sunder_connection_receive(pair.accepted, 3, &message, &size) == 0);
     sunder_connection_close(pair.accepted);
     sunder_connection_close(connection);
+
+    /* A peer that is gone: an error, and not the signal that ends programs (SIGPIPE). */
+    CHECK(pthread_create(&thread, NULL, accept_one, &pair) == 0);
+    connection = sunder_connect(address, client);
+    CHECK(connection != NULL);
+    CHECK(pthread_join(thread, NULL) == 0);
+    sunder_connection_close(pair.accepted);
+    static char much[1 << 20];
+    while ((code = sunder_connection_write(connection, much, sizeof much)) == SUNDER_OK) {
+    }
+    CHECK(code == SUNDER_CLOSED && sunder_error_text()[0] != '\0');
+    sunder_connection_close(connection);
     sunder_listener_close(pair.listener);
 
     /* Nobody listens there any more; and a name that has no address. */
