@@ -46,6 +46,7 @@ mod options;
 mod protocol;
 mod stream;
 mod transports;
+pub mod window;
 
 pub use error::{Error, Step};
 pub use messages::Messages;

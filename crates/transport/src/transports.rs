@@ -1,7 +1,9 @@
 //! The transports. Each is one file and one line here.
 
+mod buffers;
 mod burst;
 mod datagrams;
+mod mptcp;
 mod quic;
 mod sabul;
 pub(crate) mod tcp;
@@ -21,7 +23,8 @@ use crate::stream::ByteStream;
 use datagrams::DatagramStream;
 
 /// All of them, in the order of `--help`.
-static TRANSPORTS: &[&dyn Transport] = &[&tcp::Tcp, &burst::Burst, &sabul::Sabul, &quic::Quic];
+static TRANSPORTS: &[&dyn Transport] =
+    &[&tcp::Tcp, &mptcp::Mptcp, &burst::Burst, &sabul::Sabul, &quic::Quic];
 
 /// Connections over UDP that are open, and that nobody has taken.
 const BACKLOG: usize = 128;

@@ -3,14 +3,15 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use super::Transport;
-use super::tcp_info::TcpInfo;
+use super::buffers;
+use super::tcp_info::{TcpInfo, is_multipath};
 use crate::options::Options;
 use crate::stream::{ByteStream, PathStatistics};
 
@@ -36,11 +37,26 @@ impl Transport for Tcp {
     }
 
     fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
-        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-        prepare(&socket, options)?;
-        socket.connect_timeout(&to.into(), options.connect_timeout)?;
-        Ok(Arc::new(Stream::new(socket.into(), to, "tcp")?))
+        connect(to, Protocol::TCP, options)
     }
+}
+
+/// Connects by TCP or Multipath TCP.
+pub(super) fn connect(
+    to: SocketAddr,
+    protocol: Protocol,
+    options: &Options,
+) -> io::Result<Arc<dyn ByteStream>> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(protocol))?;
+    prepare(&socket, options)?;
+    socket.connect_timeout(&to.into(), options.connect_timeout)?;
+    Ok(Arc::new(Stream::new(socket.into(), to)?))
+}
+
+/// Whether the system has no such protocol.
+pub(super) fn is_unsupported(error: &io::Error) -> bool {
+    let codes = [libc::EPROTONOSUPPORT, libc::ENOPROTOOPT, libc::EINVAL, libc::EPERM];
+    error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
 /// Accepts connections.
@@ -48,7 +64,10 @@ pub(crate) struct Listener(Socket);
 
 impl Listener {
     pub(crate) fn bind(address: SocketAddr, options: &Options) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        // A listener of Multipath TCP also accepts TCP.
+        let new =
+            |protocol| Socket::new(Domain::for_address(address), Type::STREAM, Some(protocol));
+        let socket = new(Protocol::MPTCP).or_else(|_| new(Protocol::TCP))?;
         // What was accepted before does not keep the port.
         socket.set_reuse_address(true)?;
         prepare(&socket, options)?;
@@ -65,7 +84,7 @@ impl Listener {
         let (socket, from) = self.0.accept()?;
         let from = from.as_socket().ok_or(io::ErrorKind::Unsupported)?;
         prepare(&socket, options)?;
-        Ok(Arc::new(Stream::new(socket.into(), from, "tcp")?))
+        Ok(Arc::new(Stream::new(socket.into(), from)?))
     }
 
     /// Accepts no more: [`Self::accept`] fails.
@@ -86,11 +105,7 @@ fn prepare(socket: &Socket, options: &Options) -> io::Result<()> {
     if let Some(name) = &options.congestion {
         set_congestion(socket, name)?;
     }
-    if let Some(bytes) = options.buffer {
-        socket.set_send_buffer_size(bytes)?;
-        socket.set_recv_buffer_size(bytes)?;
-    }
-    Ok(())
+    buffers::set(socket, options)
 }
 
 fn set_congestion(socket: &Socket, name: &str) -> io::Result<()> {
@@ -120,14 +135,17 @@ struct Stream {
     peer: SocketAddr,
     transport: &'static str,
     timeout_ms: AtomicU64,
+    /// What was known before it was finished: the kernel forgets it when both ends are.
+    last: OnceLock<PathStatistics>,
 }
 
 impl Stream {
-    fn new(socket: TcpStream, peer: SocketAddr, transport: &'static str) -> io::Result<Self> {
+    fn new(socket: TcpStream, peer: SocketAddr) -> io::Result<Self> {
+        let transport = if is_multipath(socket.as_raw_fd()) { "mptcp" } else { "tcp" };
         socket.set_nonblocking(false)?;
         socket.set_read_timeout(Some(CHECK_INTERVAL))?;
         socket.set_write_timeout(Some(CHECK_INTERVAL))?;
-        Ok(Self { socket, peer, transport, timeout_ms: AtomicU64::new(0) })
+        Ok(Self { socket, peer, transport, timeout_ms: AtomicU64::new(0), last: OnceLock::new() })
     }
 
     /// Repeats what waits at most [`CHECK_INTERVAL`] until it is done, the time is over, or the
@@ -147,9 +165,24 @@ impl Stream {
         }
     }
 
+    fn known(&self) -> PathStatistics {
+        let socket = SockRef::from(&self.socket);
+        let info = TcpInfo::of(self.socket.as_raw_fd());
+        PathStatistics {
+            congestion: congestion(&socket),
+            send_buffer: socket.send_buffer_size().ok(),
+            receive_buffer: socket.recv_buffer_size().ok(),
+            ..info.map(TcpInfo::into_statistics).unwrap_or_default()
+        }
+    }
+
     /// Fails if the peer's kernel does not acknowledge what was sent. One whose program does not
     /// read has acknowledged all that fits its buffer, and answers when the kernel asks again.
     fn check_peer(&self) -> io::Result<()> {
+        // The kernel's information on Multipath TCP is that of one path, and others may work.
+        if self.transport == "mptcp" {
+            return Ok(());
+        }
         let Some(info) = TcpInfo::of(self.socket.as_raw_fd()) else { return Ok(()) };
         if info.is_unanswered && info.last_heard >= SILENCE_TIMEOUT {
             let text = format!("its host has not answered for {} s", info.last_heard.as_secs());
@@ -170,6 +203,7 @@ impl ByteStream for Stream {
 
     /// The kernel sends what it has even if the process ends.
     fn finish(&self) -> io::Result<()> {
+        self.last.get_or_init(|| self.known());
         self.socket.shutdown(Shutdown::Write)
     }
 
@@ -196,13 +230,10 @@ impl ByteStream for Stream {
     }
 
     fn statistics(&self) -> PathStatistics {
-        let socket = SockRef::from(&self.socket);
-        let info = TcpInfo::of(self.socket.as_raw_fd());
-        PathStatistics {
-            congestion: congestion(&socket),
-            send_buffer: socket.send_buffer_size().ok(),
-            receive_buffer: socket.recv_buffer_size().ok(),
-            ..info.map(TcpInfo::into_statistics).unwrap_or_default()
+        let known = self.known();
+        match self.last.get() {
+            Some(last) if known.round_trip.is_none() || known.congestion.is_none() => last.clone(),
+            _ => known,
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use libc::{IPPROTO_TCP, TCP_INFO, socklen_t};
+use libc::{IPPROTO_TCP, TCP_INFO, c_int, socklen_t};
 
 use crate::stream::PathStatistics;
 
@@ -27,14 +27,9 @@ pub(super) struct TcpInfo {
 impl TcpInfo {
     /// That of a socket; `None` if it is not one of TCP.
     pub(super) fn of(socket: RawFd) -> Option<Self> {
-        let mut bytes = [0_u8; LEN];
-        let mut len = socklen_t::try_from(LEN).ok()?;
-        // SAFETY: the kernel writes at most `len` bytes, which is the buffer's size, whatever the
-        // descriptor is.
-        let result = unsafe {
-            libc::getsockopt(socket, IPPROTO_TCP, TCP_INFO, bytes.as_mut_ptr().cast(), &raw mut len)
-        };
-        (result == 0).then(|| Self::parse(&bytes[..(len as usize).min(LEN)]))?
+        let mut bytes = [0; LEN];
+        let len = option(socket, IPPROTO_TCP, TCP_INFO, &mut bytes)?;
+        Self::parse(&bytes[..len])
     }
 
     /// Reads `struct tcp_info` of `linux/tcp.h`. An older kernel writes fewer fields.
@@ -64,4 +59,28 @@ impl TcpInfo {
     pub(super) fn into_statistics(self) -> PathStatistics {
         self.statistics
     }
+}
+
+/// The level of options of Multipath TCP, its information, and the flag in it that says that the
+/// connection has become one of TCP (`linux/mptcp.h`).
+const SOL_MPTCP: c_int = 284;
+const MPTCP_INFO: c_int = 1;
+const FLAG_FALLBACK: u32 = 1;
+
+/// Whether a connected socket is one of Multipath TCP, and its peer's system knows that.
+pub(super) fn is_multipath(socket: RawFd) -> bool {
+    let mut bytes = [0; LEN];
+    let Some(len) = option(socket, SOL_MPTCP, MPTCP_INFO, &mut bytes) else { return false };
+    let flags = bytes[..len].get(8..).and_then(|bytes| bytes.first_chunk());
+    flags.is_some_and(|flags| u32::from_ne_bytes(*flags) & FLAG_FALLBACK == 0)
+}
+
+/// Reads an option of a socket. Returns its length.
+fn option(socket: RawFd, level: c_int, name: c_int, value: &mut [u8; LEN]) -> Option<usize> {
+    let mut len = socklen_t::try_from(LEN).ok()?;
+    // SAFETY: the kernel writes at most `len` bytes, which is the buffer's size, whatever the
+    // descriptor is.
+    let result =
+        unsafe { libc::getsockopt(socket, level, name, value.as_mut_ptr().cast(), &raw mut len) };
+    (result == 0).then(|| (len as usize).min(LEN))
 }

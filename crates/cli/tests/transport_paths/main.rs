@@ -1,0 +1,189 @@
+//! `sunder transport` between emulated hosts: a long path, one that fails for a time, a full disk.
+//! Without user namespaces and `/dev/net/tun`, prints that the tests were skipped.
+//!
+//! `cargo test --package sunder-cli --test transport_paths -- --ignored` also lets a path die for
+//! longer than an end waits, which takes a minute.
+
+#[path = "../emulation/mod.rs"]
+mod emulation;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use emulation::{Process, network, until};
+use lab::{Conditions, Direction, Network, sandbox};
+use libtest_mimic::{Arguments, Trial as Test};
+
+fn main() -> ExitCode {
+    if let Err(end) = sandbox::enter_for_tests() {
+        return end;
+    }
+    let test = |name: &str, run: fn()| {
+        Test::test(name, move || {
+            run();
+            Ok(())
+        })
+    };
+    let tests = vec![
+        test("a_file_crosses_a_path_of_300_ms_by_every_transport", long_path),
+        test("a_transfer_waits_while_its_path_fails", short_failure),
+        test("a_full_disk_is_named_and_the_transfer_goes_on_later", full_disk),
+        test("a_path_that_was_dead_for_long_is_used_again", long_failure).with_ignored_flag(true),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+}
+
+/// Two hosts with a link, and a receiver on one of them.
+struct Pair {
+    network: Network,
+    directory: tempfile::TempDir,
+    _receiver: Process,
+    /// What follows `sunder transport send FILE`.
+    options: Vec<String>,
+}
+
+impl Pair {
+    /// `conditions` are those of the link, both ways.
+    fn new(conditions: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let topology = format!(
+            "measure = {{ driver = \"accuracy\", values = {{}} }}\n\
+             [hosts.sender]\n[hosts.receiver]\n\
+             [links.a]\nhosts = [\"sender\", \"receiver\"]\nboth = {{ {conditions} }}\n"
+        );
+        let network = network(&topology, directory.path());
+        fs::create_dir(directory.path().join("out")).unwrap();
+        let (receiver, options) = start(&network, &directory);
+        Self { network, directory, _receiver: receiver, options }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn received(&self, name: &str) -> u64 {
+        fs::metadata(self.path("out").join(name)).map_or(0, |file| file.len())
+    }
+
+    /// Starts to send a file with this content.
+    fn send(&self, name: &str, data: &[u8], more: &[&str]) -> Child {
+        fs::write(self.path(name), data).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.args(["transport", "send", name, "--json"]).args(&self.options).args(more);
+        command.current_dir(self.directory.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let host = self.network.host("sender").unwrap();
+        host.run(|| command.spawn()).unwrap().unwrap()
+    }
+
+    /// Loses everything, or nothing more than before.
+    fn cut(&self, is_cut: bool, conditions: &Conditions) {
+        let loss = if is_cut { 1.0 } else { conditions.loss };
+        for direction in [Direction::Forward, Direction::Back] {
+            let changed = Conditions { loss, ..*conditions };
+            self.network.link("a").unwrap().set(direction, changed).unwrap();
+        }
+    }
+}
+
+fn start(network: &Network, directory: &tempfile::TempDir) -> (Process, Vec<String>) {
+    let host = network.host("receiver").unwrap();
+    let address = network.address("receiver", "a").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(["transport", "receive", "--out", "out", "--listen", &format!("{address}:7000")]);
+    command.current_dir(directory.path());
+    let log = directory.path().join("receiver.log");
+    let receiver = Process::start(host, &mut command, &log);
+    let printed = || fs::read_to_string(&log).unwrap();
+    until("the receiver listens", || printed().contains("--key "));
+    let printed = printed();
+    let send = printed.lines().find_map(|line| line.strip_prefix("sunder transport send FILE "));
+    (receiver, send.unwrap().split(' ').map(str::to_owned).collect())
+}
+
+fn succeeded(output: &Output) -> serde_json::Value {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + (i >> 8) * 7).to_le_bytes()[0]).collect()
+}
+
+fn long_path() {
+    let pair = Pair::new("rate_mbit = 200, delay_ms = 150");
+    for (name, _) in transport::names().filter(|(name, _)| *name != "micss") {
+        let data = pattern(4_000_000);
+        let start = Instant::now();
+        let sending = pair.send(name, &data, &["--transport", name]);
+        let sent = succeeded(&sending.wait_with_output().unwrap());
+        assert!(fs::read(pair.path("out").join(name)).unwrap() == data);
+        // It may have fallen back.
+        println!("{name}: {sent}");
+        assert!(start.elapsed() < Duration::from_secs(15), "{name}: {:?}", start.elapsed());
+    }
+}
+
+fn short_failure() {
+    let pair = Pair::new("rate_mbit = 50, delay_ms = 10");
+    let conditions = pair.network.conditions("a", Direction::Forward).unwrap();
+    let data = pattern(8_000_000);
+    let sending = pair.send("a", &data, &[]);
+    until("a part has arrived", || pair.received(".a.part") > 1_000_000);
+    pair.cut(true, &conditions);
+    let stopped = Instant::now();
+    until("a second has passed", || stopped.elapsed() >= Duration::from_secs(1));
+    pair.cut(false, &conditions);
+    let sent = succeeded(&sending.wait_with_output().unwrap());
+    assert_eq!(sent["connections"], 1);
+    assert!(fs::read(pair.path("out/a")).unwrap() == data);
+}
+
+fn long_failure() {
+    let pair = Pair::new("rate_mbit = 50, delay_ms = 10");
+    let conditions = pair.network.conditions("a", Direction::Forward).unwrap();
+    let data = pattern(8_000_000);
+    let mut sending = pair.send("a", &data, &[]);
+    until("a part has arrived", || pair.received(".a.part") > 1_000_000);
+    pair.cut(true, &conditions);
+    let stopped = Instant::now();
+    while stopped.elapsed() < Duration::from_secs(35) {
+        assert!(sending.try_wait().unwrap().is_none(), "it gave up");
+        std::thread::yield_now();
+    }
+    pair.cut(false, &conditions);
+    let sent = succeeded(&sending.wait_with_output().unwrap());
+    println!("{sent}");
+    assert!(sent["connections"].as_u64().unwrap() >= 2);
+    assert!(fs::read(pair.path("out/a")).unwrap() == data);
+}
+
+fn full_disk() {
+    let pair = Pair::new("rate_mbit = 50, delay_ms = 10");
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=10m", "tmpfs"]).arg(pair.path("out"));
+    assert!(mount.status().unwrap().success());
+    // The receiver has the directory by its name.
+    let output = pair.send("large", &pattern(12_000_000), &[]).wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the disk has no room: the file needs 12000000 bytes more"), "{said}");
+    // Somebody else fills it.
+    let data = pattern(8_000_000);
+    let sending = pair.send("a", &data, &[]);
+    until("a part has arrived", || pair.received(".a.part") > 1_000_000);
+    fs::write(pair.path("out/other"), vec![1; 7_000_000]).unwrap();
+    let output = sending.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the receiver says: cannot write a: No space left"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    fs::remove_file(pair.path("out/other")).unwrap();
+    let sent = succeeded(&pair.send("a", &data, &[]).wait_with_output().unwrap());
+    assert!(sent["resumed_from"].as_u64().unwrap() > 1_000_000, "{sent}");
+    assert!(fs::read(pair.path("out/a")).unwrap() == data);
+    assert!(Command::new("umount").arg(pair.path("out")).status().unwrap().success());
+}

@@ -1,0 +1,94 @@
+//! How much may be sent at once into a buffer (paper 004, 4.2).
+
+/// The most bytes that may be sent in one window: L = B / (1 - `R_arrival` / `R_read`).
+///
+/// While the reader takes the `buffer` bytes that the buffer holds, more arrive; while it takes
+/// those, more again. L is the sum of this geometric series. It converges where the reader is
+/// faster than what arrives: `0 <= arrival_rate < read_rate`, both in bytes per second. Elsewhere
+/// the result is `None`: the buffer never becomes empty, and [`overflow_after`] says how much fits.
+///
+/// ```
+/// use sunder_transport::window::max_window;
+///
+/// assert_eq!(max_window(1000, 0.0, 50.0), Some(1000.0));
+/// assert_eq!(max_window(1000, 75.0, 100.0), Some(4000.0));
+/// assert_eq!(max_window(1000, 100.0, 100.0), None);
+/// ```
+pub fn max_window(buffer: u64, arrival_rate: f64, read_rate: f64) -> Option<f64> {
+    let is_inside = arrival_rate >= 0.0 && arrival_rate < read_rate && read_rate.is_finite();
+    is_inside.then(|| bytes(buffer) / (1.0 - arrival_rate / read_rate))
+}
+
+/// The bytes after which a buffer overflows that is filled at one rate and read at another, lower
+/// one: B / (1 - `R_read` / `R_arrival`). The series of [`max_window`] with both rates exchanged:
+/// while the buffer is filled, some is read. `None` where the reader is as fast, and it never
+/// overflows.
+pub fn overflow_after(buffer: u64, arrival_rate: f64, read_rate: f64) -> Option<f64> {
+    max_window(buffer, read_rate, arrival_rate)
+}
+
+/// The least buffer into which a window fits that arrives at one rate and is read at another: the
+/// inverse of [`overflow_after`]. Of a reader whose speed is not known, nothing is expected: the
+/// buffer then has the size of the window.
+pub fn receive_buffer(window: f64, arrival_rate: f64, read_rate: Option<f64>) -> f64 {
+    let is_known = |rate: &f64| rate.is_finite() && *rate >= 0.0;
+    let read_rate = read_rate.filter(is_known).unwrap_or(0.0);
+    if arrival_rate > 0.0 { window * (1.0 - read_rate / arrival_rate).max(0.0) } else { window }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes of buffers are far below 2^52")]
+fn bytes(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn outside_of_its_domain_there_is_no_window() {
+        let inf = f64::INFINITY;
+        for (arrival, read) in [(2.0, 1.0), (1.0, 1.0), (0.0, 0.0), (-1.0, 1.0), (1.0, inf)] {
+            assert_eq!(max_window(10, arrival, read), None, "{arrival} {read}");
+        }
+        assert_eq!(max_window(10, f64::NAN, 1.0), None);
+        assert_eq!(max_window(10, 1.0, f64::NAN), None);
+    }
+
+    proptest! {
+        /// Adds up what arrives while the buffer's content is read.
+        #[test]
+        fn the_window_is_the_sum_of_the_series(
+            buffer in 1..1_000_000_u64, read in 1.0..1e9_f64, part in 0.0..0.95_f64,
+        ) {
+            let arrival = read * part;
+            let (mut sum, mut more) = (0.0, bytes(buffer));
+            for _ in 0..1000 {
+                sum += more;
+                more *= arrival / read;
+            }
+            let window = max_window(buffer, arrival, read).unwrap();
+            prop_assert!((window - sum).abs() <= 1e-6 * sum);
+        }
+
+        /// Fills a buffer in small steps.
+        #[test]
+        fn the_buffer_overflows_after_so_many_bytes(
+            buffer in 1000..100_000_u64, arrival in 1.0..1e6_f64, part in 0.0..0.9_f64,
+        ) {
+            let read = arrival * part;
+            let step = bytes(buffer) / arrival / 1000.0;
+            let (mut filled, mut arrived) = (0.0, 0.0);
+            while filled < bytes(buffer) {
+                arrived += arrival * step;
+                filled += (arrival - read) * step;
+            }
+            let expected = overflow_after(buffer, arrival, read).unwrap();
+            prop_assert!((arrived - expected).abs() <= 0.002 * expected);
+            let needed = receive_buffer(expected, arrival, Some(read));
+            prop_assert!((needed - bytes(buffer)).abs() <= 1e-6 * needed);
+        }
+    }
+}
