@@ -52,7 +52,7 @@ impl streams::Connection for Driven {
             Stage::Connected(connection) => match destination(datagram.bytes) {
                 // The endpoint has seen that it is this connection's request.
                 Some(0) => connection.respond(),
-                _ => connection.handle_datagram(now, datagram.bytes),
+                _ => connection.handle_arrived(now, datagram.arrived_at, datagram.bytes),
             },
             Stage::Refused(_) => {}
         }

@@ -4,17 +4,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The numbers of measurements of which the median counts.
-const SPEEDS: usize = 16;
+/// The numbers of measurements of which the median counts, and how many it takes at least.
+const SPEEDS: usize = 64;
+const MIN_SPEEDS: usize = 8;
 const CAPACITIES: usize = 64;
+const MIN_CAPACITIES: usize = 4;
 
 /// Measurements that differ from the median by more than this factor do not count.
 const OUTLIER: u64 = 8;
-
-/// The shortest time over which the speed is measured, and the longest gap between packets of one
-/// burst.
-const MIN_BURST: Duration = Duration::from_millis(1);
-const MAX_GAP: Duration = Duration::from_millis(5);
 
 /// A pair whose packets are handed over together says nothing.
 const MIN_PAIR_GAP: Duration = Duration::from_nanos(500);
@@ -25,12 +22,14 @@ const PAIR_PERIOD: u64 = 16;
 /// Measurements of arriving packets.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
+    /// In packets/s, with the number of packets.
+    speeds: VecDeque<(u32, u32)>,
     /// In packets/s.
-    speeds: Samples<SPEEDS>,
-    capacities: Samples<CAPACITIES>,
-    /// The burst that is measured: the time of its first packet, and the packets after it.
-    burst: Option<(Duration, u64)>,
+    capacities: VecDeque<u32>,
+    /// When the last packets arrived, how many at this time, and how long after those before them.
     last: Duration,
+    packets: u32,
+    gap: Duration,
     /// The first packet of a pair, and when it arrived.
     pair: Option<(u64, Duration)>,
 }
@@ -47,32 +46,40 @@ impl Arrivals {
         self.measure_pair(number, now);
     }
 
-    /// In packets/s; 0 if unknown.
+    /// In packets/s, while packets arrive; 0 if unknown. Of all packets, half arrive faster.
     pub(crate) fn speed(&self) -> u32 {
-        self.speeds.typical()
+        if self.speeds.len() < MIN_SPEEDS {
+            return 0;
+        }
+        let mut sorted: Vec<_> = self.speeds.iter().copied().collect();
+        sorted.sort_unstable();
+        let half = sorted.iter().map(|(_, packets)| u64::from(*packets)).sum::<u64>() / 2;
+        let mut counted = 0;
+        let median = sorted.iter().find(|(_, packets)| {
+            counted += u64::from(*packets);
+            counted > half
+        });
+        median.map_or(0, |(speed, _)| *speed)
     }
 
     /// In packets/s; 0 if unknown.
     pub(crate) fn capacity(&self) -> u32 {
-        self.capacities.typical()
+        if self.capacities.len() < MIN_CAPACITIES { 0 } else { typical(&self.capacities) }
     }
 
-    /// Packets are handed over in batches: so the speed is measured over bursts, not by gaps.
+    /// Packets are handed over in batches: so each batch counts with the time since the one before.
     fn measure_speed(&mut self, now: Duration) {
         let gap = now.saturating_sub(self.last);
-        self.last = now;
-        match self.burst {
-            Some((start, packets)) if gap <= MAX_GAP => {
-                let elapsed = now.saturating_sub(start);
-                if elapsed >= MIN_BURST && gap > Duration::ZERO {
-                    self.speeds.add(per_second(packets + 1, elapsed));
-                    self.burst = Some((now, 0));
-                } else {
-                    self.burst = Some((start, packets + 1));
-                }
-            }
-            _ => self.burst = Some((now, 0)),
+        if gap == Duration::ZERO {
+            self.packets = self.packets.saturating_add(1);
+            return;
         }
+        if self.gap > Duration::ZERO {
+            let speed = per_second(self.packets.into(), self.gap);
+            push(&mut self.speeds, SPEEDS, (speed, self.packets));
+        }
+        (self.gap, self.packets) = (if self.last == Duration::ZERO { self.last } else { gap }, 1);
+        self.last = now;
     }
 
     fn measure_pair(&mut self, number: u64, now: Duration) {
@@ -84,7 +91,7 @@ impl Arrivals {
         {
             let gap = now.saturating_sub(at);
             if gap >= MIN_PAIR_GAP {
-                self.capacities.add(per_second(1, gap));
+                push(&mut self.capacities, CAPACITIES, per_second(1, gap));
             }
         }
     }
@@ -96,32 +103,22 @@ fn per_second(packets: u64, time: Duration) -> u32 {
     u32::try_from(packets.saturating_mul(1_000_000_000) / nanos).unwrap_or(u32::MAX)
 }
 
-/// The last measurements.
-#[derive(Debug, Default)]
-struct Samples<const COUNT: usize>(VecDeque<u32>);
-
-impl<const COUNT: usize> Samples<COUNT> {
-    fn add(&mut self, sample: u32) {
-        if self.0.len() == COUNT {
-            self.0.pop_front();
-        }
-        self.0.push_back(sample);
+/// Adds a measurement to the last `count` ones.
+fn push<T>(samples: &mut VecDeque<T>, count: usize, sample: T) {
+    if samples.len() == count {
+        samples.pop_front();
     }
+    samples.push_back(sample);
+}
 
-    /// The mean of those near the median; 0 with less than half of the measurements.
-    fn typical(&self) -> u32 {
-        if self.0.len() < COUNT / 2 {
-            return 0;
-        }
-        let mut sorted: Vec<_> = self.0.iter().map(|&sample| u64::from(sample)).collect();
-        sorted.sort_unstable();
-        let median = sorted[sorted.len() / 2];
-        sorted.retain(|&sample| sample * OUTLIER > median && sample < median * OUTLIER);
-        if sorted.is_empty() {
-            return 0;
-        }
-        u32::try_from(sorted.iter().sum::<u64>() / sorted.len() as u64).unwrap_or(u32::MAX)
-    }
+/// The mean of the measurements near the median; 0 if there are none.
+fn typical(samples: &VecDeque<u32>) -> u32 {
+    let mut sorted: Vec<_> = samples.iter().map(|&sample| u64::from(sample)).collect();
+    sorted.sort_unstable();
+    let Some(&median) = sorted.get(sorted.len() / 2) else { return 0 };
+    sorted.retain(|&sample| sample * OUTLIER > median && sample < median * OUTLIER);
+    let count = sorted.len().max(1) as u64;
+    u32::try_from(sorted.iter().sum::<u64>() / count).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

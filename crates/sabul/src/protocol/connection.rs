@@ -330,9 +330,14 @@ impl Connection {
 
     /// Takes a datagram from the peer's address that is for this connection's socket.
     pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) {
+        self.handle_arrived(now, now, datagram);
+    }
+
+    /// The same for a datagram that has arrived earlier, at a time of the same clock.
+    pub fn handle_arrived(&mut self, now: Duration, arrived_at: Duration, datagram: &[u8]) {
         match Packet::parse(datagram) {
             Some(packet) if packet.destination == self.agreed.socket => {
-                self.handle_packet(now, &packet);
+                self.handle_packet(now, arrived_at, &packet);
             }
             _ => self.statistics.refused += 1,
         }

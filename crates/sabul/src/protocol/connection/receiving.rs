@@ -17,7 +17,12 @@ const LIGHT_ACK_PACKETS: u64 = 64;
 const LATE_ACK: Duration = Duration::from_millis(100);
 
 impl Connection {
-    pub(super) fn handle_packet(&mut self, now: Duration, packet: &Packet<'_>) {
+    pub(super) fn handle_packet(
+        &mut self,
+        now: Duration,
+        arrived_at: Duration,
+        packet: &Packet<'_>,
+    ) {
         match self.phase {
             Phase::Over | Phase::ClosedByPeer | Phase::Failed(_) => return,
             Phase::ShutDown { .. } => {
@@ -39,7 +44,7 @@ impl Connection {
             Phase::Open | Phase::Flushing => {}
         }
         let is_right = match packet.content {
-            Content::Data { number, payload } => self.handle_data(now, number, payload),
+            Content::Data { number, payload } => self.handle_data(now, arrived_at, number, payload),
             Content::Ack { number, next, state } => self.handle_ack(now, number, next, state),
             Content::Loss(report) => self.handle_losses(now, report),
             Content::AckOfAck { number } => self.handle_ack_of_ack(now, number),
@@ -65,12 +70,18 @@ impl Connection {
         }
     }
 
-    fn handle_data(&mut self, now: Duration, wire: u32, payload: &[u8]) -> bool {
+    fn handle_data(
+        &mut self,
+        now: Duration,
+        arrived_at: Duration,
+        wire: u32,
+        payload: &[u8],
+    ) -> bool {
         let packet = number::from_wire(wire, self.receive.next());
         match self.receive.insert(packet, payload) {
             Arrival::New(gap) => {
                 self.statistics.received += 1;
-                self.arrivals.add(packet, now);
+                self.arrivals.add(packet, arrived_at);
                 self.due.losses.remove(packet..packet + 1);
                 if !gap.is_empty() {
                     self.due.losses.insert(gap.clone());
