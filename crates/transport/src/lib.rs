@@ -36,6 +36,8 @@
 //! # }
 //! ```
 
+mod address;
+pub mod choice;
 mod error;
 pub mod files;
 pub mod measurement;
@@ -43,6 +45,7 @@ mod messages;
 pub mod model;
 mod net;
 mod options;
+pub mod probe;
 mod protocol;
 mod stream;
 mod transports;

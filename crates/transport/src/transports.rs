@@ -19,6 +19,7 @@ use udp::{BindTo, Socket};
 
 use crate::error::Error;
 use crate::options::{Choice, Options};
+use crate::probe::ProbeEndpoint;
 use crate::stream::ByteStream;
 use datagrams::DatagramStream;
 
@@ -63,8 +64,11 @@ pub(crate) struct DatagramListener(Acceptor);
 impl DatagramListener {
     /// Listens. A datagram belongs to the first transport whose endpoint takes it.
     pub(crate) fn bind(address: SocketAddr, options: &Options) -> io::Result<Self> {
-        let endpoints = TRANSPORTS.iter().map(|transport| transport.endpoint(options));
-        let endpoints = endpoints.filter_map(io::Result::transpose).collect::<io::Result<_>>()?;
+        let probe = ProbeEndpoint::new(options.congestion.as_deref())?;
+        let mut endpoints: Vec<Box<dyn Endpoint>> = vec![Box::new(probe)];
+        for transport in TRANSPORTS {
+            endpoints.extend(transport.endpoint(options)?);
+        }
         let socket = Socket::bind(&BindTo { local: address, device: None })?;
         Ok(Self(Acceptor::new(socket, endpoints, BACKLOG)?))
     }

@@ -1,6 +1,7 @@
 //! `sunder transport`: files over any transport, and what transports take.
 
 mod measure;
+mod probe;
 mod receive;
 mod send;
 mod serve;
@@ -37,6 +38,7 @@ enum Command {
     Send(Box<send::Arguments>),
     Serve(serve::Arguments),
     Measure(Box<measure::Arguments>),
+    Probe(probe::Arguments),
 }
 
 /// Runs the subcommand.
@@ -49,6 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Send(arguments) => send::run(arguments),
         Command::Serve(arguments) => serve::run(arguments),
         Command::Measure(arguments) => measure::run(arguments),
+        Command::Probe(arguments) => probe::run(arguments),
     }
 }
 

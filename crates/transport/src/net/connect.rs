@@ -1,10 +1,10 @@
 //! Connecting.
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use super::connection::Connection;
 use super::handshaking;
+use crate::address::resolve;
 use crate::error::{Error, Step};
 use crate::options::{Choice, Options, Security};
 use crate::stream::ByteStream;
@@ -42,21 +42,4 @@ fn open(address: &str, options: &Options) -> Result<Arc<dyn ByteStream>, Error> 
     let step = Step::Connect(transport.name());
     let error = last.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into());
     Err(Error::at(step, address, error, Some(options.connect_timeout)))
-}
-
-/// The addresses of `HOST:PORT`.
-pub(super) fn resolve(address: &str) -> Result<Vec<SocketAddr>, Error> {
-    let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {
-        !host.is_empty()
-            && port.parse::<u16>().is_ok()
-            && (host.ends_with(']') || !host.contains(':'))
-    });
-    if !has_port {
-        let reason = "no address: give HOST:PORT, with an IPv6 address in brackets";
-        return Err(Error::Address { address: address.to_owned(), reason });
-    }
-    let resolved = address.to_socket_addrs();
-    let resolved =
-        resolved.map_err(|source| Error::Resolve { address: address.to_owned(), source })?;
-    Ok(resolved.collect())
 }

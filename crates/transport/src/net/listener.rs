@@ -13,10 +13,10 @@ use std::time::Duration;
 use service::log::LogRateLimiter;
 use tracing::{debug, warn};
 
-use super::connect::resolve;
 use super::connection::Connection;
 use super::handshaking;
 use super::pending::Pending;
+use crate::address::resolve;
 use crate::error::{Error, Step};
 use crate::options::Options;
 use crate::stream::ByteStream;

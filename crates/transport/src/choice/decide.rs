@@ -1,0 +1,189 @@
+//! Which transport is the fastest.
+
+use std::time::Duration;
+
+use crate::model::{Exchange, Path, Unusable, predict};
+
+/// The transports among which the choice is: the others give something else than time, or nothing
+/// that these do not give.
+const CHOSEN_FROM: [&str; 4] = ["tcp", "sabul", "burst", "quic"];
+/// TCP is used unless another one takes this share of its time at most: it needs less of the
+/// processor, and passes everywhere.
+const WORTH_LEAVING_TCP: f64 = 0.95;
+
+/// What is expected of a transport.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Its name.
+    pub transport: &'static str,
+    /// What the exchange takes, or why it cannot be used.
+    pub predicted: Result<Duration, Unusable>,
+    /// What earlier exchanges on the path took, divided by what was predicted for them: it is in
+    /// the prediction.
+    pub correction: f64,
+    /// Whether it may be chosen.
+    pub is_eligible: bool,
+}
+
+/// The choice, with its reason.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// The transport.
+    pub transport: &'static str,
+    /// What the exchange will take, if that was predicted.
+    pub predicted: Option<Duration>,
+    /// Why, in one line.
+    pub reason: String,
+    /// All transports, the fastest first.
+    pub candidates: Vec<Candidate>,
+}
+
+/// Chooses from the transports `names`. `correction`: see [`Candidate::correction`]; 1 if nothing
+/// is known.
+pub fn decide(
+    names: impl Iterator<Item = &'static str>,
+    path: &Path,
+    exchange: Exchange,
+    is_secure: bool,
+    correction: impl Fn(&str) -> f64,
+) -> Decision {
+    let mut candidates: Vec<Candidate> = names
+        .map(|transport| {
+            let correction = correction(transport);
+            let predicted = predict(transport, path, exchange, is_secure);
+            let predicted = predicted.map(|it| {
+                Duration::try_from_secs_f64(it.as_secs_f64() * correction).unwrap_or(Duration::MAX)
+            });
+            let is_eligible = CHOSEN_FROM.contains(&transport);
+            Candidate { transport, predicted, correction, is_eligible }
+        })
+        .collect();
+    candidates.sort_by_key(|it| (it.predicted.unwrap_or(Duration::MAX), !it.is_eligible));
+    let usable = |it: &&Candidate| it.is_eligible && it.predicted.is_ok();
+    let tcp = candidates.iter().filter(usable).find(|it| it.transport == "tcp");
+    let fastest = candidates.iter().find(usable);
+    let (transport, predicted, reason) = match (fastest, tcp) {
+        (Some(fastest), Some(tcp)) => choose(fastest, tcp),
+        (Some(only), None) | (None, Some(only)) => {
+            (only.transport, only.predicted.ok(), "TCP cannot be used".to_owned())
+        }
+        (None, None) => ("tcp", None, "nothing is known of any transport".to_owned()),
+    };
+    let reason = format!("{reason} ({})", describe(path));
+    Decision { transport, predicted, reason, candidates }
+}
+
+fn choose(fastest: &Candidate, tcp: &Candidate) -> (&'static str, Option<Duration>, String) {
+    let seconds = |it: &Candidate| it.predicted.unwrap_or(Duration::MAX).as_secs_f64();
+    let (best, by_tcp) = (seconds(fastest), seconds(tcp));
+    if fastest.transport == tcp.transport {
+        (tcp.transport, tcp.predicted.ok(), "tcp is predicted to be the fastest".to_owned())
+    } else if best > by_tcp * WORTH_LEAVING_TCP {
+        let name = fastest.transport;
+        let reason = format!("{name} would save less than 5 % of the time of tcp");
+        (tcp.transport, tcp.predicted.ok(), reason)
+    } else {
+        let name = fastest.transport;
+        let reason = format!("{name} is predicted to take {best:.3} s, tcp {by_tcp:.3} s");
+        (name, fastest.predicted.ok(), reason)
+    }
+}
+
+/// The path in a few words.
+fn describe(path: &Path) -> String {
+    let round_trip = path.round_trip.as_secs_f64() * 1e3;
+    if !path.udp_passes {
+        return format!("round trip {round_trip:.1} ms, UDP does not pass");
+    }
+    let mbit = |rate: f64| rate * 8e-6;
+    let (up, down, loss) = (mbit(path.up.rate), mbit(path.down.rate), path.loss * 100.0);
+    format!("round trip {round_trip:.1} ms, {up:.0} Mbit/s up, {down:.0} down, loss {loss:.3} %")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{CongestionControl, TRANSPORTS};
+
+    fn path(round_trip_us: u64, mbit: f64, loss: f64) -> Path {
+        let mut path = Path::assumed(Duration::from_micros(round_trip_us), mbit * 1e6 / 8.0);
+        path.loss = loss;
+        path.up.tcp_window = 64e6;
+        path
+    }
+
+    fn decide_for(path: &Path, sent: u64, rounds: u32) -> Decision {
+        let exchange = Exchange { sent, received: 0, rounds };
+        decide(TRANSPORTS.into_iter(), path, exchange, true, |_| 1.0)
+    }
+
+    #[test]
+    fn a_fast_short_path_is_for_tcp_and_a_long_one_for_burst() {
+        assert_eq!(decide_for(&path(200, 10_000.0, 0.0), 70_000_000, 1).transport, "tcp");
+        for mbit in [100.0, 1000.0] {
+            for loss in [0.0, 0.0005, 0.01] {
+                for sent in [200_000, 3_000_000, 70_000_000] {
+                    let decision = decide_for(&path(300_000, mbit, loss), sent, 1);
+                    assert_eq!(decision.transport, "burst", "{mbit} {loss} {sent} {decision:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_chosen_is_near_the_best_and_never_behind_tcp() {
+        for round_trip_us in [100, 1000, 20_000, 50_000, 100_000, 300_000] {
+            for mbit in [10.0, 100.0, 1000.0, 10_000.0] {
+                for loss in [0.0, 0.0001, 0.0005, 0.01] {
+                    for bytes in [200, 200_000, 3_000_000, 30_000_000, 70_000_000] {
+                        for rounds in [1, 10, 100] {
+                            let mut path = path(round_trip_us, mbit, loss);
+                            if bytes % 3 == 0 {
+                                path.up.congestion = CongestionControl::Bbr;
+                            }
+                            let decision = decide_for(&path, bytes, rounds);
+                            let best = decision.candidates.iter().filter(|it| it.is_eligible);
+                            let best = best.filter_map(|it| it.predicted.ok()).min().unwrap();
+                            let chosen = decision.predicted.unwrap();
+                            assert!(chosen <= best.mul_f64(1.06), "{decision:?}");
+                            let tcp = decision.candidates.iter().find(|it| it.transport == "tcp");
+                            assert!(chosen <= tcp.unwrap().predicted.unwrap());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn corrections_change_the_choice() {
+        let path = path(300_000, 100.0, 0.0);
+        let exchange = Exchange { sent: 3_000_000, received: 0, rounds: 1 };
+        let slow = |slow: &'static [&str]| {
+            decide(TRANSPORTS.into_iter(), &path, exchange, true, |it| {
+                if slow.contains(&it) { 8.0 } else { 1.0 }
+            })
+        };
+        assert_eq!(slow(&[]).transport, "burst");
+        let second = slow(&["burst"]).transport;
+        assert_ne!(second, "burst");
+        assert_eq!(slow(&["burst", "quic", "sabul"]).transport, "tcp");
+    }
+
+    #[test]
+    fn without_udp_it_is_tcp() {
+        let mut path = path(300_000, 100.0, 0.0);
+        path.udp_passes = false;
+        let exchange = Exchange { sent: 3_000_000, received: 0, rounds: 1 };
+        let decision = decide(TRANSPORTS.into_iter(), &path, exchange, true, |_| 1.0);
+        assert_eq!(decision.transport, "tcp");
+        assert!(decision.reason.contains("UDP does not pass"), "{}", decision.reason);
+    }
+
+    #[test]
+    fn without_transports_it_is_tcp() {
+        let path = path(1000, 100.0, 0.0);
+        let none = decide(std::iter::empty(), &path, Exchange::default(), true, |_| 1.0);
+        assert_eq!((none.transport, none.predicted), ("tcp", None));
+    }
+}

@@ -1,0 +1,159 @@
+//! Moves the datagrams of a probe.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use udp::streams::{Datagram, Endpoint, Load, Routed, now};
+use udp::{BindTo, RecvBuffer, Socket};
+
+use super::host;
+use super::prober::{Measured, Prober};
+use super::reflector::Reflector;
+
+/// The headers of IP and UDP.
+const HEADER_LEN_V4: usize = 28;
+const HEADER_LEN_V6: usize = 48;
+/// How often the caller is asked whether to go on, before the server has answered.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Probes the path to a listener. `measures_rates` is asked when the server has answered: the
+/// round-trip time is known then, and the rates not. `is_waiting`: whether an answer is still
+/// waited for, every 10 ms. `None` if there is none: UDP does not pass.
+///
+/// # Errors
+/// If the system gives no socket or no random bytes.
+pub(crate) fn probe(
+    to: SocketAddr,
+    mut measures_rates: impl FnMut(&Measured) -> bool,
+    mut is_waiting: impl FnMut() -> bool,
+) -> io::Result<Option<Measured>> {
+    let (any, header) = match to {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), HEADER_LEN_V4),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), HEADER_LEN_V6),
+    };
+    let socket = Socket::bind(&BindTo { local: SocketAddr::new(any, 0), device: None })?;
+    // Without them, times are those at which this thread was woken.
+    let _ = socket.enable_timestamps();
+    let mut received = RecvBuffer::new();
+    let mut datagram = Vec::new();
+    let mut prober = Prober::new(getrandom::u64()?, header, now());
+    let mut is_asked = false;
+    while let Some(deadline) = prober.poll_timeout() {
+        loop {
+            datagram.clear();
+            if !prober.poll_transmit(now(), &mut datagram) {
+                break;
+            }
+            // One by one, so that the kernel does not pass on a train as one packet.
+            socket.send_one(&datagram, to);
+        }
+        let mut sleep = deadline.saturating_sub(now());
+        if !prober.is_welcome() {
+            if !is_waiting() {
+                return Ok(None);
+            }
+            sleep = sleep.min(CHECK_INTERVAL);
+        }
+        wait(&socket, sleep)?;
+        while received.receive(&socket)? {
+            handle(&mut prober, &received, to);
+        }
+        handle(&mut prober, &received, to);
+        prober.handle_timeout(now());
+        if !is_asked && let Some(measured) = prober.measured() {
+            is_asked = true;
+            if !measures_rates(&measured) {
+                return Ok(Some(measured));
+            }
+            prober.measure_rates(now());
+        }
+    }
+    Ok(prober.measured())
+}
+
+fn handle(prober: &mut Prober, received: &RecvBuffer, server: SocketAddr) {
+    let now = now();
+    for (from, datagram, age) in received.arrivals() {
+        if from == server {
+            prober.handle_datagram(now, now.saturating_sub(age), datagram);
+        }
+    }
+}
+
+fn wait(socket: &Socket, sleep: Duration) -> io::Result<()> {
+    let mut events = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
+    let timeout = Timespec::try_from(sleep).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+    match poll(&mut events, Some(&timeout)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The listening side, on the socket of all transports.
+pub(crate) struct ProbeEndpoint(Reflector);
+
+impl ProbeEndpoint {
+    /// Tells probes of this host. `congestion`: TCP's, if it is not the system's.
+    ///
+    /// # Errors
+    /// If the system gives no random bytes.
+    pub(crate) fn new(congestion: Option<&str>) -> io::Result<Self> {
+        let mut key = [0; 32];
+        getrandom::fill(&mut key)?;
+        Ok(Self(Reflector::new(host::info(congestion), key)))
+    }
+}
+
+impl Endpoint for ProbeEndpoint {
+    fn protocol(&self) -> &'static str {
+        "probe"
+    }
+
+    fn handle_datagram(&mut self, now: Duration, datagram: &Datagram<'_>, _: Load) -> Routed {
+        if !Reflector::is_probe(datagram.bytes) {
+            return Routed::NotMine;
+        }
+        let Datagram { from, bytes, arrived_at } = *datagram;
+        let answer = self.0.handle_datagram(now, arrived_at, from, bytes);
+        answer.map_or(Routed::Nothing, Routed::Answer)
+    }
+
+    fn forget(&mut self, _: u64) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::Listener;
+    use crate::options::{Options, Security};
+
+    #[test]
+    fn a_listener_answers_probes() {
+        let listener = Listener::bind("127.0.0.1:0", &Options::new(Security::Insecure)).unwrap();
+        let measured = probe(listener.local_addr(), |_| true, || true).unwrap().unwrap();
+        assert!(measured.round_trip < Duration::from_millis(500));
+        assert_eq!(measured.host, host::info(None));
+        assert!(measured.host.reading_rate > 1_000_000);
+        let short = probe(listener.local_addr(), |_| false, || true).unwrap().unwrap();
+        assert_eq!(short.up, None);
+    }
+
+    #[test]
+    fn an_answer_that_nobody_waits_for_is_none() {
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut left = 3;
+        let measured = probe(
+            silent.local_addr().unwrap(),
+            |_| true,
+            || {
+                left -= 1;
+                left > 0
+            },
+        );
+        assert_eq!(measured.unwrap(), None);
+    }
+}

@@ -1,0 +1,249 @@
+//! The packets of a probe. All numbers are big-endian.
+
+use crate::model::CongestionControl;
+
+/// The first bytes of every packet.
+pub(super) const MAGIC: [u8; 8] = *b"\x0fSunPrb1";
+
+/// The length of every packet with padding: a path's packets of 1,500 bytes with any IP.
+pub const MAX_PACKET_LEN: usize = 1452;
+
+/// The length of the shortest packet: magic, kind, nonce, number.
+const HEADER_LEN: usize = 19;
+
+/// The length of a cookie.
+pub(super) const COOKIE_LEN: usize = 16;
+
+pub(super) type Cookie = [u8; COOKIE_LEN];
+
+/// What a host tells of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostInfo {
+    /// The bytes of a stream that its TCP keeps until they are acknowledged.
+    pub tcp_send_buffer: u64,
+    /// The bytes of a stream that its TCP holds until they are read.
+    pub tcp_recv_buffer: u64,
+    /// The bytes that its UDP sockets hold.
+    pub udp_recv_buffer: u64,
+    /// What it reads from a socket, in bytes/s.
+    pub reading_rate: u64,
+    /// Of its TCP.
+    pub congestion: CongestionControl,
+    /// Whether it has MPTCP.
+    pub has_mptcp: bool,
+}
+
+/// A packet without its magic. `nonce` is the client's, random; `number` counts the packets of a
+/// kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Packet {
+    pub(super) nonce: u64,
+    pub(super) number: u16,
+    pub(super) body: Body,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    /// Client: asks for a cookie. As long as its answer, by padding.
+    Hello,
+    /// Server: the cookie, and what it tells of itself.
+    Welcome { cookie: Cookie, host: HostInfo },
+    /// Client: one of many that are sent at once, of `length` bytes in all.
+    Train { cookie: Cookie, length: u16 },
+    /// Server: when a packet of a train arrived, in ns of its clock, and that packet's length.
+    Arrival { at_ns: u64, length: u16 },
+    /// Client: asks for a packet of `length` bytes.
+    Request { cookie: Cookie, length: u16 },
+    /// Server: a packet that was asked for.
+    Filler { length: u16 },
+}
+
+const HELLO: u8 = 1;
+const WELCOME: u8 = 2;
+const TRAIN: u8 = 3;
+const ARRIVAL: u8 = 4;
+const REQUEST: u8 = 5;
+const FILLER: u8 = 6;
+
+/// The length of a hello and of its answer.
+pub(super) const HELLO_LEN: usize = HEADER_LEN + COOKIE_LEN + 4 * 8 + 2;
+
+/// The packets of a train are at least as long as their answers.
+pub(super) const MIN_TRAIN_LEN: usize = HEADER_LEN + COOKIE_LEN;
+
+/// Whether a datagram belongs to a probe.
+pub(super) fn is_probe(datagram: &[u8]) -> bool {
+    datagram.starts_with(&MAGIC)
+}
+
+impl Packet {
+    /// Reads a datagram; `None` if it is no packet of a probe.
+    pub(super) fn parse(datagram: &[u8]) -> Option<Self> {
+        let mut rest = datagram.strip_prefix(&MAGIC)?;
+        let [kind] = take(&mut rest)?;
+        let nonce = u64::from_be_bytes(take(&mut rest)?);
+        let number = u16::from_be_bytes(take(&mut rest)?);
+        let whole = u16::try_from(datagram.len()).ok()?;
+        let body = match kind {
+            HELLO if datagram.len() == HELLO_LEN => Body::Hello,
+            WELCOME if datagram.len() == HELLO_LEN => {
+                let cookie = take(&mut rest)?;
+                Body::Welcome { cookie, host: HostInfo::parse(rest)? }
+            }
+            TRAIN if datagram.len() <= MAX_PACKET_LEN => {
+                Body::Train { cookie: take(&mut rest)?, length: whole }
+            }
+            ARRIVAL => {
+                let at_ns = u64::from_be_bytes(take(&mut rest)?);
+                let length = u16::from_be_bytes(take(&mut rest)?);
+                (rest.is_empty() && usize::from(length) <= MAX_PACKET_LEN)
+                    .then_some(Body::Arrival { at_ns, length })?
+            }
+            REQUEST => {
+                let cookie = take(&mut rest)?;
+                let length = u16::from_be_bytes(take(&mut rest)?);
+                let is_possible = (HEADER_LEN..=MAX_PACKET_LEN).contains(&usize::from(length));
+                (rest.is_empty() && is_possible).then_some(Body::Request { cookie, length })?
+            }
+            FILLER if datagram.len() <= MAX_PACKET_LEN => Body::Filler { length: whole },
+            _ => return None,
+        };
+        Some(Self { nonce, number, body })
+    }
+
+    /// Appends the packet.
+    pub(super) fn write(&self, to: &mut Vec<u8>) {
+        let start = to.len();
+        to.extend(MAGIC);
+        let kind = match self.body {
+            Body::Hello => HELLO,
+            Body::Welcome { .. } => WELCOME,
+            Body::Train { .. } => TRAIN,
+            Body::Arrival { .. } => ARRIVAL,
+            Body::Request { .. } => REQUEST,
+            Body::Filler { .. } => FILLER,
+        };
+        to.push(kind);
+        to.extend(self.nonce.to_be_bytes());
+        to.extend(self.number.to_be_bytes());
+        match self.body {
+            Body::Hello => to.resize(start + HELLO_LEN, 0),
+            Body::Welcome { cookie, host } => {
+                to.extend(cookie);
+                host.write(to);
+            }
+            Body::Train { cookie, length } => {
+                to.extend(cookie);
+                to.resize(start + usize::from(length).max(MIN_TRAIN_LEN), 0);
+            }
+            Body::Arrival { at_ns, length } => {
+                to.extend(at_ns.to_be_bytes());
+                to.extend(length.to_be_bytes());
+            }
+            Body::Request { cookie, length } => {
+                to.extend(cookie);
+                to.extend(length.to_be_bytes());
+            }
+            Body::Filler { length } => to.resize(start + usize::from(length).max(HEADER_LEN), 0),
+        }
+    }
+}
+
+impl HostInfo {
+    fn parse(mut bytes: &[u8]) -> Option<Self> {
+        let mut number = || take(&mut bytes).map(u64::from_be_bytes);
+        let (tcp_send_buffer, tcp_recv_buffer) = (number()?, number()?);
+        let (udp_recv_buffer, reading_rate) = (number()?, number()?);
+        let [congestion, flags] = take(&mut bytes)?;
+        let congestion = match congestion {
+            1 => CongestionControl::Bbr,
+            2 => CongestionControl::Reno,
+            _ => CongestionControl::Cubic,
+        };
+        Some(Self {
+            tcp_send_buffer,
+            tcp_recv_buffer,
+            udp_recv_buffer,
+            reading_rate,
+            congestion,
+            has_mptcp: flags & 1 != 0,
+        })
+    }
+
+    fn write(&self, to: &mut Vec<u8>) {
+        for number in
+            [self.tcp_send_buffer, self.tcp_recv_buffer, self.udp_recv_buffer, self.reading_rate]
+        {
+            to.extend(number.to_be_bytes());
+        }
+        to.push(match self.congestion {
+            CongestionControl::Cubic => 0,
+            CongestionControl::Bbr => 1,
+            CongestionControl::Reno => 2,
+        });
+        to.push(u8::from(self.has_mptcp));
+    }
+}
+
+fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, rest) = from.split_first_chunk()?;
+    *from = rest;
+    Some(*first)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn host() -> impl Strategy<Value = HostInfo> {
+        let congestion = prop_oneof![
+            Just(CongestionControl::Cubic),
+            Just(CongestionControl::Bbr),
+            Just(CongestionControl::Reno)
+        ];
+        (any::<[u64; 4]>(), congestion, any::<bool>()).prop_map(|(sizes, congestion, has_mptcp)| {
+            let [tcp_send_buffer, tcp_recv_buffer, udp_recv_buffer, reading_rate] = sizes;
+            HostInfo {
+                tcp_send_buffer,
+                tcp_recv_buffer,
+                udp_recv_buffer,
+                reading_rate,
+                congestion,
+                has_mptcp,
+            }
+        })
+    }
+
+    fn body() -> impl Strategy<Value = Body> {
+        let length = 35..=1452_u16;
+        let cookie = any::<Cookie>();
+        prop_oneof![
+            Just(Body::Hello),
+            (cookie, host()).prop_map(|(cookie, host)| Body::Welcome { cookie, host }),
+            (cookie, length.clone()).prop_map(|(cookie, length)| Body::Train { cookie, length }),
+            (any::<u64>(), length.clone())
+                .prop_map(|(at_ns, length)| Body::Arrival { at_ns, length }),
+            (cookie, length.clone()).prop_map(|(cookie, length)| Body::Request { cookie, length }),
+            length.prop_map(|length| Body::Filler { length }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn packets_are_read_as_they_were_written(nonce: u64, number: u16, body in body()) {
+            let packet = Packet { nonce, number, body };
+            let mut bytes = Vec::new();
+            packet.write(&mut bytes);
+            prop_assert_eq!(Packet::parse(&bytes), Some(packet));
+            prop_assert!(is_probe(&bytes));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
+            Packet::parse(&bytes);
+            Packet::parse(&[&MAGIC[..], &bytes].concat());
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What a probe says of the path.
+
+use super::estimate::Rate;
+use super::packet::HostInfo;
+use super::prober::Measured;
+use crate::model::{Direction, Path};
+
+/// What is assumed of a path before anything was measured: this loss, with the weight of so many
+/// packets. Few packets show no small loss, but long paths rarely have none.
+const ASSUMED_LOSS: f64 = 1e-4;
+const ASSUMED_LOSS_SHORT: f64 = 1e-6;
+const SHORT: std::time::Duration = std::time::Duration::from_millis(5);
+const ASSUMED_PACKETS: f64 = 1000.0;
+/// The rate of a path of which only the round-trip time is known, in bytes/s.
+const ASSUMED_RATE: f64 = 12.5e6;
+
+/// Packets sent, and those of them that were lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Losses {
+    /// A fraction if they are old.
+    pub sent: f64,
+    /// A fraction if they are old.
+    pub lost: f64,
+}
+
+impl Losses {
+    /// The likely probability that a packet is lost on a path of that round-trip time.
+    pub(crate) fn probability(self, round_trip: std::time::Duration) -> f64 {
+        let assumed = if round_trip < SHORT { ASSUMED_LOSS_SHORT } else { ASSUMED_LOSS };
+        (self.lost + assumed * ASSUMED_PACKETS) / (self.sent + ASSUMED_PACKETS)
+    }
+}
+
+impl Measured {
+    /// What was lost: each packet that was sent crossed the path twice, with its answer.
+    pub fn losses(&self) -> Losses {
+        Losses { sent: 2.0 * f64::from(self.sent), lost: f64::from(self.lost) }
+    }
+
+    /// The path as far as it was measured, between a host that tells `own` of itself, and the
+    /// server. `earlier`: what was lost before.
+    pub fn path(&self, own: &HostInfo, earlier: Losses) -> Path {
+        let losses = self.losses();
+        let losses = Losses { sent: losses.sent + earlier.sent, lost: losses.lost + earlier.lost };
+        let either = self.up.or(self.down).map_or(ASSUMED_RATE, |rate| rate.rate);
+        let rate = |rate: Option<Rate>| rate.map_or(either, |rate| rate.rate);
+        Path {
+            round_trip: self.round_trip,
+            variation: self.variation,
+            loss: losses.probability(self.round_trip),
+            up: direction(rate(self.up), own, &self.host),
+            down: direction(rate(self.down), &self.host, own),
+            udp_passes: true,
+            has_mptcp: own.has_mptcp && self.host.has_mptcp,
+        }
+    }
+}
+
+/// A direction from one host to another. What a host does not tell is not taken for a limit.
+#[expect(clippy::cast_precision_loss, reason = "sizes, which may be rounded")]
+pub(crate) fn direction(rate: f64, from: &HostInfo, to: &HostInfo) -> Direction {
+    let known = |bytes: u64, otherwise: f64| if bytes == 0 { otherwise } else { bytes as f64 };
+    let assumed = Direction::assumed(rate);
+    let send = known(from.tcp_send_buffer, assumed.tcp_window);
+    let recv = known(to.tcp_recv_buffer, assumed.tcp_window);
+    Direction {
+        tcp_window: send.min(recv),
+        udp_buffer: known(to.udp_recv_buffer, assumed.udp_buffer),
+        congestion: from.congestion,
+        reading_rate: known(to.reading_rate, assumed.reading_rate),
+        ..assumed
+    }
+}

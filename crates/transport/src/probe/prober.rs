@@ -1,0 +1,284 @@
+//! The client's end of a probe.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::estimate::Rate;
+use super::packet::{Body, Cookie, HostInfo, MAX_PACKET_LEN, Packet};
+use super::train::Exchanged;
+
+/// When hellos are sent, after the start, until one is answered.
+const HELLOS_AT: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(3),
+    Duration::from_millis(250),
+    Duration::from_millis(750),
+    Duration::from_millis(1750),
+];
+/// If no hello is answered in this time, UDP does not pass.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(3);
+/// The packets of the first train in each direction, and of the second one at least and at most.
+const FIRST_TRAIN: u16 = 16;
+const SECOND_TRAIN: (u16, u16) = (64, 256);
+/// A second train is sent if it can take longer than the first one; it takes about this long.
+const SECOND_TRAIN_TIME: f64 = 4e-3;
+/// A train is over if nothing has come for half a round trip, and this long.
+const MIN_SILENCE: Duration = Duration::from_millis(5);
+/// A probe may take this long, and four round trips.
+const MIN_BUDGET: Duration = Duration::from_millis(20);
+
+/// What a probe has measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// The least round-trip time.
+    pub round_trip: Duration,
+    /// The mean difference of round-trip times from the least, without those of packets in a queue
+    /// of the probe's own.
+    pub variation: Duration,
+    /// Packets that were sent to be answered. Each of them, and its answer, crossed the path.
+    pub sent: u32,
+    /// Those of them that were not answered.
+    pub lost: u32,
+    /// From the client to the server.
+    pub up: Option<Rate>,
+    /// From the server to the client.
+    pub down: Option<Rate>,
+    /// What the server tells of itself.
+    pub host: HostInfo,
+}
+
+/// The client's end of a probe. First it asks for the server's address to be proven
+/// ([`Prober::is_welcome`]); then, if asked to, it measures the rates.
+#[derive(Debug)]
+pub struct Prober {
+    nonce: u64,
+    header: usize,
+    started_at: Duration,
+    hellos: Vec<(Duration, bool)>,
+    welcome: Option<(Cookie, HostInfo)>,
+    round_trips: Vec<Duration>,
+    /// Packets that have their turn.
+    queue: VecDeque<Packet>,
+    trains: Vec<Exchanged>,
+    is_over: bool,
+}
+
+impl Prober {
+    /// Starts a probe. `nonce`: random, it keeps off who does not see the packets. `header`: the
+    /// length of the headers of IP and UDP.
+    pub fn new(nonce: u64, header: usize, now: Duration) -> Self {
+        Self {
+            nonce,
+            header,
+            started_at: now,
+            hellos: Vec::new(),
+            welcome: None,
+            round_trips: Vec::new(),
+            queue: VecDeque::new(),
+            trains: Vec::new(),
+            is_over: false,
+        }
+    }
+
+    /// A datagram of the server's address arrived at `arrived_at`, not after `now`.
+    pub fn handle_datagram(&mut self, now: Duration, arrived_at: Duration, datagram: &[u8]) {
+        let Some(Packet { nonce, number, body }) = Packet::parse(datagram) else { return };
+        if nonce != self.nonce {
+            return;
+        }
+        match body {
+            Body::Welcome { cookie, host } => {
+                let Some((sent_at, is_answered @ false)) = self.hellos.get_mut(usize::from(number))
+                else {
+                    return;
+                };
+                *is_answered = true;
+                self.round_trips.push(arrived_at.saturating_sub(*sent_at));
+                self.welcome.get_or_insert((cookie, host));
+            }
+            Body::Arrival { at_ns, length } => {
+                if let Some(train) = self.trains.get_mut(usize::from(number >> 8)) {
+                    let at = Duration::from_nanos(at_ns);
+                    train.handle_up(number & 0xff, at, length, arrived_at);
+                }
+            }
+            Body::Filler { length } => {
+                if let Some(train) = self.trains.get_mut(usize::from(number >> 8)) {
+                    train.handle_down(number & 0xff, length, arrived_at);
+                }
+            }
+            Body::Hello | Body::Train { .. } | Body::Request { .. } => {}
+        }
+        self.go_on(now);
+    }
+
+    /// The time that [`Prober::poll_timeout`] returned has come.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        self.go_on(now);
+        if self.welcome.is_none() && now >= self.started_at + HELLO_TIMEOUT {
+            self.is_over = true;
+        }
+    }
+
+    /// The next datagram to send, if any: appends it.
+    pub fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> bool {
+        if self.is_hello_due(now) {
+            let number = u16::try_from(self.hellos.len()).unwrap_or(u16::MAX);
+            self.hellos.push((now, false));
+            Packet { nonce: self.nonce, number, body: Body::Hello }.write(datagram);
+            return true;
+        }
+        let Some(packet) = self.queue.pop_front() else { return false };
+        if let Some(train) = self.trains.last_mut() {
+            train.on_sent(now, packet.number & 0xff, matches!(packet.body, Body::Train { .. }));
+        }
+        packet.write(datagram);
+        true
+    }
+
+    /// When [`Prober::handle_timeout`] or [`Prober::poll_transmit`] is to be called; `None` if the
+    /// probe waits for nothing.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        if self.is_over {
+            return None;
+        }
+        if !self.queue.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        if self.welcome.is_none() {
+            let next = HELLOS_AT.get(self.hellos.len()).copied().unwrap_or(HELLO_TIMEOUT);
+            return Some(self.started_at + next);
+        }
+        self.trains.last().filter(|train| !train.is_over()).map(|train| self.end_of(train))
+    }
+
+    /// Whether the server has answered: what it tells of itself, and the round-trip time, are
+    /// known.
+    pub fn is_welcome(&self) -> bool {
+        self.welcome.is_some()
+    }
+
+    /// Whether nothing more happens: the server has not answered, or the rates are measured.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Measures the rates from now on, if the server has answered.
+    pub fn measure_rates(&mut self, now: Duration) {
+        if self.trains.is_empty() {
+            self.start_train(now, [FIRST_TRAIN; 2]);
+        }
+    }
+
+    /// What was measured so far; `None` if the server has not answered.
+    pub fn measured(&self) -> Option<Measured> {
+        let (_, host) = self.welcome?;
+        let round_trip = self.round_trip()?;
+        let samples =
+            self.round_trips.iter().chain(self.trains.iter().flat_map(Exchanged::unqueued));
+        let (mut total, mut count) = (Duration::ZERO, 0);
+        for sample in samples {
+            total += sample.saturating_sub(round_trip);
+            count += 1;
+        }
+        let answered = |train: &&Exchanged| train.is_over();
+        let (sent, lost) = self
+            .trains
+            .iter()
+            .filter(answered)
+            .map(Exchanged::losses)
+            .fold((0, 0), |(sent, lost), (more_sent, more_lost)| {
+                (sent + more_sent, lost + more_lost)
+            });
+        let last = |rate: fn(&Exchanged, usize) -> Option<Rate>| {
+            self.trains.iter().rev().find_map(|train| rate(train, self.header))
+        };
+        Some(Measured {
+            round_trip,
+            variation: total / count.max(1),
+            sent,
+            lost,
+            up: last(Exchanged::up),
+            down: last(Exchanged::down),
+            host,
+        })
+    }
+
+    fn is_hello_due(&self, now: Duration) -> bool {
+        let next = HELLOS_AT.get(self.hellos.len());
+        self.welcome.is_none()
+            && !self.is_over
+            && next.is_some_and(|at| self.started_at + *at <= now)
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        let samples = self.trains.iter().flat_map(Exchanged::unqueued);
+        self.round_trips.iter().copied().chain(samples.copied()).min()
+    }
+
+    /// When a train has been silent for so long that the rest of it is lost.
+    fn silent_at(&self, train: &Exchanged) -> Duration {
+        let silence = (self.round_trip().unwrap_or_default() / 2).max(MIN_SILENCE);
+        train.last_at().map_or(Duration::MAX, |at| at + silence)
+    }
+
+    /// When the rest of a train is no longer waited for. A hello that was lost is not counted.
+    fn end_of(&self, train: &Exchanged) -> Duration {
+        let round_trip = self.round_trip().unwrap_or(HELLO_TIMEOUT);
+        let budget = self.trains[0].started_at() + 3 * round_trip + MIN_BUDGET;
+        let end = train.started_at() + 2 * round_trip + MIN_BUDGET;
+        end.min(budget).min(self.silent_at(train))
+    }
+
+    /// Ends a train, and starts the next one.
+    fn go_on(&mut self, now: Duration) {
+        let Some(train) = self.trains.last().filter(|train| !train.is_over()) else { return };
+        let is_complete = train.is_complete();
+        if !self.queue.is_empty() || (!is_complete && now < self.end_of(train)) {
+            return;
+        }
+        let is_cut = !is_complete && now < self.silent_at(train);
+        let rates =
+            [train.up(self.header), train.down(self.header)].map(|rate| (rate, self.header));
+        if let Some(train) = self.trains.last_mut() {
+            train.end(is_cut);
+        }
+        let counts = rates.map(second_train);
+        if self.trains.len() == 1 && counts != [0, 0] {
+            self.start_train(now, counts);
+        } else {
+            self.is_over = true;
+        }
+    }
+
+    /// Requests go first, so that what they ask for is ahead of the answers to the train.
+    fn start_train(&mut self, now: Duration, [up, down]: [u16; 2]) {
+        let Some((cookie, _)) = self.welcome else { return };
+        let first = u16::try_from(self.trains.len() << 8).unwrap_or_default();
+        let length = u16::try_from(MAX_PACKET_LEN).unwrap_or_default();
+        let bodies = [Body::Request { cookie, length }, Body::Train { cookie, length }];
+        for (count, body) in [down, up].into_iter().zip(bodies) {
+            let packet = |i| Packet { nonce: self.nonce, number: first + i, body };
+            self.queue.extend((0..count).map(packet));
+        }
+        self.trains.push(Exchanged::new(now, [up, down], length));
+    }
+}
+
+/// The packets of the second train in a direction: none if the first one took long enough.
+fn second_train((rate, header): (Option<Rate>, usize)) -> u16 {
+    let rate = rate.map_or(0.0, |rate| rate.rate);
+    let wanted = rate * SECOND_TRAIN_TIME / as_f64(MAX_PACKET_LEN + header);
+    if wanted <= f64::from(FIRST_TRAIN) {
+        return 0;
+    }
+    let (least, most) = SECOND_TRAIN;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+    let count = wanted.clamp(f64::from(least), f64::from(most)) as u16;
+    count
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a length")]
+fn as_f64(length: usize) -> f64 {
+    length as f64
+}

@@ -1,0 +1,151 @@
+//! A train of packets in each direction.
+
+use std::time::Duration;
+
+use super::estimate::{Rate, Train};
+
+/// If more is lost of a train, its own packets have filled a queue; then only the first ones count.
+const MAX_LOST_SHARE: f64 = 0.2;
+const FIRST: usize = 4;
+
+/// The packets of a train in each direction, and what is known of each.
+#[derive(Debug)]
+pub(super) struct Exchanged {
+    started_at: Duration,
+    length: u16,
+    up: Vec<Sent>,
+    down: Vec<Sent>,
+    last_at: Option<Duration>,
+    /// The round-trip times of the first packets.
+    unqueued: Vec<Duration>,
+    is_over: bool,
+    /// Whether answers may still be under way.
+    is_cut: bool,
+}
+
+/// A packet to be answered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    at: Duration,
+    /// When it arrived at the far end of the direction that it measures, on the clock there.
+    arrived_at: Option<Duration>,
+}
+
+impl Exchanged {
+    /// So many packets up and down.
+    pub(super) fn new(now: Duration, counts: [u16; 2], length: u16) -> Self {
+        let [up, down] = counts.map(|count| vec![Sent::default(); usize::from(count)]);
+        Self {
+            started_at: now,
+            length,
+            up,
+            down,
+            last_at: None,
+            unqueued: Vec::new(),
+            is_over: false,
+            is_cut: false,
+        }
+    }
+
+    pub(super) fn on_sent(&mut self, now: Duration, number: u16, is_up: bool) {
+        let packets = if is_up { &mut self.up } else { &mut self.down };
+        if let Some(packet) = packets.get_mut(usize::from(number)) {
+            packet.at = now;
+        }
+    }
+
+    /// The server says when a packet arrived there.
+    pub(super) fn handle_up(&mut self, number: u16, at: Duration, length: u16, now: Duration) {
+        let Some(packet) = self.up.get_mut(usize::from(number)) else { return };
+        if self.is_over || length != self.length || packet.arrived_at.is_some() {
+            return;
+        }
+        packet.arrived_at = Some(at);
+        self.last_at = Some(now);
+    }
+
+    /// A packet that was asked for has arrived.
+    pub(super) fn handle_down(&mut self, number: u16, length: u16, now: Duration) {
+        let Some(packet) = self.down.get_mut(usize::from(number)) else { return };
+        if self.is_over || length != self.length || packet.arrived_at.is_some() {
+            return;
+        }
+        packet.arrived_at = Some(now);
+        // The first one has no other of this probe before it.
+        if number == 0 {
+            self.unqueued.push(now.saturating_sub(packet.at));
+        }
+        self.last_at = Some(now);
+    }
+
+    pub(super) fn started_at(&self) -> Duration {
+        self.started_at
+    }
+
+    /// When the last packet came.
+    pub(super) fn last_at(&self) -> Option<Duration> {
+        self.last_at
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.up.iter().chain(&self.down).all(|packet| packet.arrived_at.is_some())
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Nothing more is waited for. `is_cut`: answers may still be under way.
+    pub(super) fn end(&mut self, is_cut: bool) {
+        self.is_over = true;
+        self.is_cut = is_cut;
+    }
+
+    /// Round-trip times of packets that had no other of this probe before them.
+    pub(super) fn unqueued(&self) -> impl Iterator<Item = &Duration> {
+        self.unqueued.iter()
+    }
+
+    /// The packets that count, and those of them that were not answered.
+    pub(super) fn losses(&self) -> (u32, u32) {
+        if self.is_cut {
+            return (0, 0);
+        }
+        let (mut sent, mut lost) = (0, 0);
+        for packets in [&self.up, &self.down] {
+            let count = |packets: &[Sent]| {
+                let lost = packets.iter().filter(|packet| packet.arrived_at.is_none()).count();
+                (u32::try_from(packets.len()).unwrap_or(0), u32::try_from(lost).unwrap_or(0))
+            };
+            let (mut all, mut missing) = count(packets);
+            if f64::from(missing) > MAX_LOST_SHARE * f64::from(all) {
+                (all, missing) = count(&packets[..packets.len().min(FIRST)]);
+            }
+            sent += all;
+            lost += missing;
+        }
+        (sent, lost)
+    }
+
+    /// The rate from the client to the server. `header`: of IP and UDP, bytes.
+    pub(super) fn up(&self, header: usize) -> Option<Rate> {
+        self.rate(&self.up, header)
+    }
+
+    /// The rate from the server to the client.
+    pub(super) fn down(&self, header: usize) -> Option<Rate> {
+        self.rate(&self.down, header)
+    }
+
+    fn rate(&self, packets: &[Sent], header: usize) -> Option<Rate> {
+        let arrived = packets.iter().enumerate();
+        let mut arrived: Vec<_> =
+            arrived.filter_map(|(i, packet)| Some((packet.arrived_at?, i))).collect();
+        arrived.sort_unstable();
+        let mut train = Train::new();
+        for (at, _) in arrived {
+            train.add(at, usize::from(self.length) + header);
+        }
+        train.estimate()
+    }
+}
