@@ -91,10 +91,10 @@ impl Connection {
         number: u64,
         sealed: &[u8],
     ) -> bool {
-        let Some(crypt) = &self.crypt else { return false };
         if self.receiving.has(number) || matches!(self.stage, Stage::Over) {
             return false;
         }
+        let Some(crypt) = &mut self.crypt else { return false };
         let is_authentic = crypt.is_authentic();
         let mut plaintext = std::mem::take(&mut self.plaintext);
         let opened = crypt.open(number, sealed, &mut plaintext);

@@ -155,7 +155,7 @@ impl Connection {
         datagram: &mut Vec<u8>,
     ) -> Option<SocketAddr> {
         let number = self.sending.next_number();
-        if let Some(crypt) = &self.crypt {
+        if let Some(crypt) = &mut self.crypt {
             write_packet_header(self.peer_id, number, datagram);
             crypt.seal(number, &frames, datagram);
         }

@@ -14,7 +14,7 @@ use crate::protocol::packet::{
     self, ConnectionId, Handshake, MAX_DATAGRAM_LEN, MIN_DATAGRAM_LEN, Mode, Reason,
 };
 
-/// The time after which the hello is repeated first; it doubles.
+/// The time after which the hello is repeated first; it doubles within ten repetitions.
 const REPEAT: Duration = Duration::from_secs(1);
 
 /// The time from a refusal, which is not authentic, until the client believes it.
@@ -145,7 +145,7 @@ impl Client {
     }
 
     fn repeat_at(&self) -> Duration {
-        self.sent_at + REPEAT * (1 << self.repeats.min(6))
+        self.sent_at + REPEAT + REPEAT * self.repeats.min(100) / 10
     }
 
     /// Does what is due.
@@ -215,7 +215,7 @@ impl Client {
             payload.copy_from_slice(message.get(..ANSWER_LEN)?);
         }
         let crypt = match self.noise.take() {
-            Some(noise) => Crypt::Noise(Box::new(noise.into_stateless_transport_mode().ok()?)),
+            Some(noise) => Crypt::of(noise, true),
             None => Crypt::Insecure,
         };
         let number = |at: usize| {

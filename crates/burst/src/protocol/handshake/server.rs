@@ -160,8 +160,7 @@ impl Server {
                 // It fails if the client's ephemeral key is of small order.
                 let len = noise.write_message(&payload, &mut message).ok()?;
                 message.truncate(len);
-                let noise = noise.into_stateless_transport_mode().ok()?;
-                (message, Crypt::Noise(Box::new(noise)))
+                (message, Crypt::of(noise, false))
             }
         };
         let answer = packet::answer(self.client, &message);

@@ -16,7 +16,7 @@ use super::super::{Config, Connection, Listener, ListenerSecurity, Security};
 pub(super) struct Path {
     pub(super) min_delay: Duration,
     pub(super) max_delay: Duration,
-    pub(super) loss_permille: u64,
+    pub(super) loss_ppm: u64,
     pub(super) duplication_permille: u64,
     pub(super) rate_bps: Option<u64>,
 }
@@ -26,7 +26,7 @@ impl Path {
         Self {
             min_delay: delay,
             max_delay: delay,
-            loss_permille: 0,
+            loss_ppm: 0,
             duplication_permille: 0,
             rate_bps: None,
         }
@@ -39,7 +39,7 @@ impl Path {
         Self {
             min_delay,
             max_delay: min_delay + rng.between(Duration::ZERO, Duration::from_millis(20)),
-            loss_permille: [0, 1, 10, 100, 300][rng.index(5)],
+            loss_ppm: [0, 500, 10_000, 100_000, 300_000][rng.index(5)],
             duplication_permille: [0, 0, 10, 200][rng.index(4)],
             rate_bps: [None, Some(1_000_000), Some(20_000_000), Some(1_000_000_000)][rng.index(4)],
         }
@@ -47,7 +47,6 @@ impl Path {
 
     fn conditions(&self) -> Conditions {
         Conditions {
-            loss_permille: self.loss_permille,
             duplication_permille: self.duplication_permille,
             bottleneck: self.rate_bps.map(|rate_bps| Bottleneck {
                 rate_bps,
@@ -76,6 +75,9 @@ pub(super) type Attacker = Box<dyn FnMut(&[u8]) -> Vec<Vec<u8>>>;
 /// The two ends of a connection.
 pub(super) struct Pair {
     network: Network<()>,
+    /// Which datagrams are lost.
+    losses: Rng,
+    loss_ppm: u64,
     /// To the listener and to the client.
     links: [LinkId; 2],
     client: Connection,
@@ -118,6 +120,8 @@ impl Pair {
         let listener = Listener::new(config, peer, generator).unwrap();
         Self {
             network,
+            losses: Rng::new(seed ^ 0x1055),
+            loss_ppm: path.loss_ppm,
             links,
             client: client.unwrap(),
             listener,
@@ -232,6 +236,9 @@ impl Pair {
     }
 
     fn put(&mut self, link: usize, mut datagram: Vec<u8>) {
+        if self.losses.below(1_000_000) < self.loss_ppm {
+            return;
+        }
         datagram.resize(datagram.len() + HEADERS, 0);
         self.network.send_datagram(self.links[link], datagram);
     }
