@@ -8,6 +8,8 @@ mod net;
 mod protocol;
 
 pub use net::connect;
+#[cfg(any(fuzzing, test))]
+pub use protocol::fuzzing;
 pub use protocol::{
     Config, Connection, Error, Known, Listener, ListenerSecurity, Security, Waiting, rate, repair,
     train,

@@ -4,6 +4,8 @@ mod blocks;
 mod config;
 mod connection;
 mod frame;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 mod handshake;
 mod listener;
 mod packet;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-const BLOCK_LEN: usize = 64 << 10;
+pub(in crate::protocol) const BLOCK_LEN: usize = 64 << 10;
 
 /// Blocks that are kept to be used again.
 const MAX_SPARE: usize = 16;
@@ -53,6 +53,12 @@ impl Blocks {
             to = rest;
             offset += len as u64;
         }
+    }
+
+    /// The number of blocks.
+    #[cfg(any(fuzzing, test))]
+    pub(in crate::protocol) fn count(&self) -> usize {
+        self.held.iter().flatten().count()
     }
 
     /// Forgets the bytes before an offset.

@@ -238,6 +238,21 @@ impl Connection {
         }
     }
 
+    /// Whether it keeps within its bounds.
+    #[cfg(any(fuzzing, test))]
+    pub(super) fn is_bounded(&self) -> bool {
+        self.receiving.is_bounded()
+    }
+
+    /// A packet to the peer with these frames, which this end forgets.
+    #[cfg(any(fuzzing, test))]
+    pub(super) fn forge(&mut self, now: Duration, frames: Vec<u8>) -> Vec<u8> {
+        let mut datagram = Vec::new();
+        let content = super::sending::Content::Nothing;
+        self.send(now, self.paths.peer(), frames, content, &mut datagram);
+        datagram
+    }
+
     /// Whether nothing is read or written any more, except for what has arrived.
     fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Closing(_) | Stage::Over)

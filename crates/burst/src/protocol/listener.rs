@@ -26,6 +26,10 @@ pub enum ListenerSecurity {
     Insecure,
 }
 
+/// Without a cookie, so many hellos a second may cost a handshake's computations, and as many at
+/// once.
+const HANDSHAKES_PER_S: f64 = 200.0;
+
 /// A listener.
 pub struct Listener {
     config: Config,
@@ -38,6 +42,8 @@ pub struct Listener {
     /// Both by their numbers.
     connections: HashMap<u64, (ConnectionId, (SocketAddr, ConnectionId))>,
     next: u64,
+    /// How many hellos may cost computations without a cookie, at what time.
+    allowed: (f64, Duration),
 }
 
 impl Listener {
@@ -57,6 +63,7 @@ impl Listener {
             attempts: HashMap::new(),
             connections: HashMap::new(),
             next: 0,
+            allowed: (HANDSHAKES_PER_S, Duration::ZERO),
         })
     }
 
@@ -67,36 +74,38 @@ impl Listener {
         client: ConnectionId,
         hello: &Hello<'_>,
         load: Load,
-    ) -> Routed {
+    ) -> Result<(u64, Connection), Routed> {
         let attempt = (datagram.from, client);
         if let Some(&id) = self.attempts.get(&attempt) {
-            return Routed::To(id);
+            return Err(Routed::To(id));
         }
-        let own = match (&self.security, hello.mode) {
-            (ListenerSecurity::Noise(own, known), Mode::Noise) => Some((&**own, known)),
-            (ListenerSecurity::Insecure, Mode::Insecure) => None,
-            _ => return Routed::Answer(self.refusal(client, Reason::OtherMode)),
-        };
-        match load {
-            Load::Light => {}
-            Load::Heavy if self.cookies.verify(now, datagram.from, client, &hello.cookie) => {}
-            Load::Heavy => {
-                let cookie = self.cookies.make(now, datagram.from, client);
-                return Routed::Answer(packet::retry(client, cookie));
-            }
-            Load::Full => return Routed::Nothing,
+        let is_encrypted = matches!(self.security, ListenerSecurity::Noise(..));
+        if is_encrypted != (hello.mode == Mode::Noise) {
+            return Err(Routed::Answer(self.refusal(client, Reason::OtherMode)));
+        }
+        if load == Load::Full {
+            return Err(Routed::Nothing);
+        }
+        let is_proven = self.cookies.verify(now, datagram.from, client, &hello.cookie);
+        if !is_proven && (load == Load::Heavy || !self.is_allowed(now)) {
+            let cookie = self.cookies.make(now, datagram.from, client);
+            return Err(Routed::Answer(packet::retry(client, cookie)));
         }
         let (Ok(own_id), Ok(secret)) = (draw_id(&mut self.generator), self.generator.array())
         else {
-            return Routed::Nothing;
+            return Err(Routed::Nothing);
+        };
+        let own = match &self.security {
+            ListenerSecurity::Noise(own, known) => Some((&**own, known)),
+            ListenerSecurity::Insecure => None,
         };
         let window = self.config.receive_buffer as u64;
         let at = datagram.arrived_at.min(now);
         let server = Server::new(own, [own_id, client], window, hello, &mut self.generator, at);
         let server = match server {
             Ok(server) => server,
-            Err(Refused(Some(reason))) => return Routed::Answer(self.refusal(client, reason)),
-            Err(Refused(None)) => return Routed::Nothing,
+            Err(Refused(Some(reason))) => return Err(Routed::Answer(self.refusal(client, reason))),
+            Err(Refused(None)) => return Err(Routed::Nothing),
         };
         let id = self.next;
         self.next += 1;
@@ -105,7 +114,37 @@ impl Listener {
         self.connections.insert(id, (own_id, attempt));
         let ids = [own_id, client];
         let connection = Connection::answer(self.config, server, ids, datagram.from, secret, now);
-        Routed::Accept { id, connection: Box::new(connection) }
+        Ok((id, connection))
+    }
+
+    /// Whether a hello without a cookie may cost computations.
+    fn is_allowed(&mut self, now: Duration) -> bool {
+        let (allowed, at) = self.allowed;
+        let gained = now.saturating_sub(at).as_secs_f64() * HANDSHAKES_PER_S;
+        let allowed = (allowed + gained).min(HANDSHAKES_PER_S);
+        self.allowed = ((allowed - 1.0).max(0.0), now);
+        allowed >= 1.0
+    }
+
+    /// The connection that a hello makes.
+    #[cfg(any(fuzzing, test))]
+    pub(super) fn handle(
+        &mut self,
+        now: Duration,
+        hello: &Datagram<'_>,
+    ) -> Option<Box<Connection>> {
+        let Some(Packet::Handshake(client, Handshake::Hello(content))) = Packet::parse(hello.bytes)
+        else {
+            return None;
+        };
+        let made = self.handle_hello(now, hello, client, &content, Load::Light);
+        made.ok().map(|(_, connection)| Box::new(connection))
+    }
+
+    /// The number of connections.
+    #[cfg(any(fuzzing, test))]
+    pub(super) fn connections(&self) -> usize {
+        self.connections.len()
     }
 
     fn refusal(&self, client: ConnectionId, reason: Reason) -> Vec<u8> {
@@ -129,7 +168,14 @@ impl Endpoint for Listener {
                 self.ids.get(&to).map_or(Routed::NotMine, |&id| Routed::To(id))
             }
             Some(Packet::Handshake(client, handshake)) => match handshake {
-                Handshake::Hello(hello) => self.handle_hello(now, datagram, client, &hello, load),
+                Handshake::Hello(hello) => {
+                    match self.handle_hello(now, datagram, client, &hello, load) {
+                        Ok((id, connection)) => {
+                            Routed::Accept { id, connection: Box::new(connection) }
+                        }
+                        Err(routed) => routed,
+                    }
+                }
                 Handshake::OtherVersion => {
                     Routed::Answer(self.refusal(client, Reason::OtherVersion))
                 }

@@ -70,6 +70,12 @@ impl Receiving {
         }
     }
 
+    /// Whether it keeps within its bounds.
+    #[cfg(any(fuzzing, test))]
+    pub(super) fn is_bounded(&self) -> bool {
+        self.buffer.is_bounded() && self.numbers.is_bounded() && self.recovery.is_bounded()
+    }
+
     /// Whether a packet has arrived already.
     pub(super) fn has(&self, number: u64) -> bool {
         self.numbers.has(number)

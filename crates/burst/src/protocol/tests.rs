@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pair::{Pair, Path};
 use sim::Rng;
+use udp::streams::Load;
 
 const LONG_SEEDS: u64 = 2;
 
@@ -62,5 +63,17 @@ fn the_client_changes_its_address() {
         pair.move_client(Duration::from_millis(at));
         let took = pair.exchange(at, [1_000_000, 1_000_000]);
         assert!(took < Duration::from_secs(5), "{at}: {took:?}");
+    }
+}
+
+/// Under load there is one round trip more, for a cookie.
+#[test]
+fn under_load_a_client_proves_its_address() {
+    for (load, round_trips) in [(Load::Light, 2), (Load::Heavy, 3)] {
+        let mut pair = Pair::connect(1, Path::perfect(Duration::from_millis(10)), true);
+        pair.set_load(load);
+        let took = pair.exchange(1, [10_000, 0]);
+        let least = Duration::from_millis(20) * round_trips;
+        assert!(took >= least && took < least + Duration::from_millis(25), "{load:?} {took:?}");
     }
 }

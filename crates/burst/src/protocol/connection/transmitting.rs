@@ -146,7 +146,7 @@ impl Connection {
     }
 
     /// Makes a packet of frames.
-    fn send(
+    pub(super) fn send(
         &mut self,
         now: Duration,
         to: SocketAddr,

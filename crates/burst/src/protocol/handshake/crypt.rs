@@ -177,7 +177,7 @@ mod tests {
             one.seal(number, b"frames", &mut sealed);
             sealed
         };
-        let sealed = [border - 2, border - 1, border, 2 * border].map(|number| seal(number));
+        let sealed = [border - 2, border - 1, border, 2 * border].map(&mut seal);
         assert!(sealed[0] != sealed[1] && sealed[1] != sealed[2]);
         assert!(two.open(border, &sealed[1], &mut buffer).is_none());
         assert!(two.open(2 * border, &sealed[3], &mut buffer).is_none(), "not the next epoch");

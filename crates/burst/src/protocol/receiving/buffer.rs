@@ -53,6 +53,13 @@ impl ReceiveBuffer {
         }
     }
 
+    /// Whether it keeps within its bounds.
+    #[cfg(any(fuzzing, test))]
+    pub(in crate::protocol) fn is_bounded(&self) -> bool {
+        let most = (self.capacity + KEPT).div_ceil(crate::protocol::blocks::BLOCK_LEN as u64) + 2;
+        self.blocks.count() as u64 <= most && self.ahead.len() <= MAX_GAPS + 1
+    }
+
     /// The number of bytes that can be read.
     pub(in crate::protocol) fn readable(&self) -> u64 {
         self.arrived_to - self.read_to

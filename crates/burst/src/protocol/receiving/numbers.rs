@@ -36,6 +36,12 @@ impl Received {
         self.ranges.get(at).is_some_and(|range| range.first <= number)
     }
 
+    /// Whether it keeps within its bounds.
+    #[cfg(any(fuzzing, test))]
+    pub(in crate::protocol) fn is_bounded(&self) -> bool {
+        self.ranges.len() <= MAX_RANGES
+    }
+
     /// The highest number.
     pub(in crate::protocol) fn largest(&self) -> Option<u64> {
         self.ranges.back().map(|range| range.last)

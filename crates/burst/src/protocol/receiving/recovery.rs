@@ -22,6 +22,12 @@ pub(in crate::protocol) struct Recovery {
 }
 
 impl Recovery {
+    /// Whether it keeps within its bounds.
+    #[cfg(any(fuzzing, test))]
+    pub(in crate::protocol) fn is_bounded(&self) -> bool {
+        self.kept.len() <= MAX_KEPT
+    }
+
     /// Keeps a symbol if anything is missing that it may repair. Returns whether it is kept.
     pub(in crate::protocol) fn add(&mut self, repair: &Repair<'_>, buffer: &ReceiveBuffer) -> bool {
         let Repair { generation, index, symbol } = *repair;

@@ -87,6 +87,8 @@ pub(super) struct Pair {
     /// The client's port.
     port: u16,
     moves_at: Option<Duration>,
+    /// The listener's.
+    load: Load,
     /// Makes datagrams that arrive besides each one.
     attacker: Option<Attacker>,
 }
@@ -128,6 +130,7 @@ impl Pair {
             server: None,
             port: 1,
             moves_at: None,
+            load: Load::Light,
             attacker: None,
         }
     }
@@ -140,6 +143,11 @@ impl Pair {
     /// From this time on the client sends from another address.
     pub(super) fn move_client(&mut self, at: Duration) {
         self.moves_at = Some(at);
+    }
+
+    /// The listener has so much to do.
+    pub(super) fn set_load(&mut self, load: Load) {
+        self.load = load;
     }
 
     pub(super) fn now(&self) -> Duration {
@@ -286,7 +294,7 @@ impl Pair {
             self.client.handle_datagram(now, &datagram);
             return;
         }
-        match self.listener.handle_datagram(now, &datagram, Load::Light) {
+        match self.listener.handle_datagram(now, &datagram, self.load) {
             Routed::Accept { id, connection } => match &self.server {
                 Some((_, server)) if server.state().phase != Phase::Connecting => {
                     self.listener.forget(id);
