@@ -24,6 +24,8 @@ pub struct Options {
     pub congestion: Option<String>,
     /// The size of a socket's buffers in bytes; `None` is what the path needs, or the system's.
     pub buffer: Option<usize>,
+    /// Whether a transport that does not repair losses may be used although the path has some.
+    pub accept_loss: bool,
     /// How long connecting may take, for each address of a name.
     pub connect_timeout: Duration,
     /// How long each step of the handshake may take.
@@ -42,6 +44,7 @@ impl Options {
             path: None,
             congestion: None,
             buffer: None,
+            accept_loss: false,
             connect_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
             timeout: None,
@@ -66,6 +69,8 @@ pub struct PathEstimate {
     pub round_trip: Duration,
     /// The bottleneck's rate, in bytes per second.
     pub rate: f64,
+    /// The part of what is sent that is lost, from 0 to 1.
+    pub loss: f64,
 }
 
 /// Who the ends of a connection are, and whether what they send is encrypted.

@@ -8,14 +8,15 @@ mod quic;
 mod sabul;
 pub(crate) mod tcp;
 mod tcp_info;
+mod udp;
 
 use std::io;
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use udp::streams::{Accepted, Acceptor, Endpoint, Stream};
-use udp::{BindTo, Socket};
+use ::udp::streams::{Accepted, Acceptor, Endpoint, Stream};
+use ::udp::{BindTo, Socket};
 
 use crate::error::Error;
 use crate::options::{Choice, Options};
@@ -25,7 +26,7 @@ use datagrams::DatagramStream;
 
 /// All of them, in the order of `--help`.
 static TRANSPORTS: &[&dyn Transport] =
-    &[&tcp::Tcp, &mptcp::Mptcp, &burst::Burst, &sabul::Sabul, &quic::Quic];
+    &[&tcp::Tcp, &mptcp::Mptcp, &burst::Burst, &sabul::Sabul, &udp::Udp, &quic::Quic];
 
 /// Connections over UDP that are open, and that nobody has taken.
 const BACKLOG: usize = 128;

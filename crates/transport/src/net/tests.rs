@@ -72,7 +72,7 @@ fn bytes_of_both_directions_arrive_whole_and_in_order() {
         one.write_all(&sent).unwrap();
         one.read_exact(&mut received).unwrap();
         assert!(received == data);
-        one.finish().unwrap();
+        one.finish().unwrap_or_else(|error| panic!("{transport}: {error}"));
         assert_eq!(one.read(&mut received).unwrap(), 0);
         let (received, statistics) = other.join().unwrap();
         assert!(received == data);

@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_buffer_is_what_the_path_needs() {
-        let path = PathEstimate { round_trip: Duration::from_millis(300), rate: 25e6 };
+        let path = PathEstimate { round_trip: Duration::from_millis(300), rate: 25e6, loss: 0.0 };
         assert_eq!(for_path(&path), 15_000_000);
         let short = PathEstimate { round_trip: Duration::from_micros(10), ..path };
         assert_eq!(for_path(&short), MIN_BUFFER);

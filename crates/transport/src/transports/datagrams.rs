@@ -33,6 +33,17 @@ pub(super) struct DatagramStream {
     pub(super) transport: &'static str,
 }
 
+impl DatagramStream {
+    /// Takes an error at the end of the stream for success, if the peer has closed the connection
+    /// after it had got all but `end_len` bytes, with which it would have learnt of the end: it has
+    /// learnt of that from what is above.
+    pub(super) fn accept_if_complete(&self, error: io::Error, end_len: u64) -> io::Result<()> {
+        let left = self.stream.statistics().bytes_unacknowledged;
+        let is_complete = left.is_some_and(|left| left <= end_len);
+        if is_complete && error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
+    }
+}
+
 impl ByteStream for DatagramStream {
     fn read(&self, to: &mut [u8]) -> io::Result<usize> {
         (&self.stream).read(to)
@@ -43,7 +54,7 @@ impl ByteStream for DatagramStream {
     }
 
     fn finish(&self) -> io::Result<()> {
-        self.stream.finish()
+        self.stream.finish().or_else(|error| self.accept_if_complete(error, 0))
     }
 
     fn close(&self) {

@@ -86,12 +86,6 @@ impl Blocks {
         Self { stream, reading: Mutex::default(), writing: Mutex::default() }
     }
 
-    /// Whether all is acknowledged that was written, if one does not count the length of a block.
-    fn has_all_but_end(&self) -> bool {
-        let left = self.stream.stream.statistics().bytes_unacknowledged;
-        left.is_some_and(|left| left <= 4)
-    }
-
     /// Sends what is left of a block's length.
     fn send_header(&self, writing: &mut Writing) -> io::Result<()> {
         while writing.header_left > 0 {
@@ -170,13 +164,8 @@ impl ByteStream for Blocks {
         }
         let sent = self.send_header(&mut writing);
         let ended = sent.and_then(|()| self.stream.stream.wait_until_acknowledged());
-        match ended {
-            // The peer has all bytes, and did not wait for the end.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe && self.has_all_but_end() => {
-                Ok(())
-            }
-            ended => ended,
-        }
+        let end_len = writing.header.len() as u64;
+        ended.or_else(|error| self.stream.accept_if_complete(error, end_len))
     }
 
     fn close(&self) {

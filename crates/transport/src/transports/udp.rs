@@ -1,0 +1,72 @@
+//! Datagrams without repetition, for networks that lose nothing.
+//!
+//! Datagrams are numbered and paced. What is lost is not sent again: the connection fails at both
+//! ends, so that no gap goes unnoticed. The receiver limits how much is under way.
+
+mod connection;
+mod endpoint;
+mod packet;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ::udp::streams::{self, Endpoint};
+use ::udp::{BindTo, Socket};
+
+use super::Transport;
+use super::datagrams::buffer;
+use crate::options::Options;
+use crate::stream::ByteStream;
+use connection::{Connection, Settings};
+
+/// The rate where nothing is known of the path, in bytes/s: 100 Mbit/s.
+const DEFAULT_RATE: f64 = 12_500_000.0;
+
+/// The part of the path's rate that is used, so that its queue stays empty.
+const RATE_SHARE: f64 = 0.95;
+
+/// See [the module](self).
+pub(super) struct Udp;
+
+impl Transport for Udp {
+    fn name(&self) -> &'static str {
+        "udp"
+    }
+
+    fn about(&self) -> &'static str {
+        "datagrams that are not sent again; for networks that lose nothing"
+    }
+
+    fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+        let loss = options.path.map_or(0.0, |path| path.loss);
+        if loss > 0.0 && !options.accept_loss {
+            let what = format!(
+                "the path loses {:.2} % of what is sent, which this transport does not send \
+                 again: take another one",
+                loss * 100.0
+            );
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
+        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let local = any.parse().map_err(io::Error::other)?;
+        let socket = Socket::bind(&BindTo { local, device: None })?;
+        let id = getrandom::u64().map_err(io::Error::other)?;
+        let connection = Connection::client(id, to, settings(options), streams::now());
+        Ok(self.wrap(streams::connect(socket, Box::new(connection))?))
+    }
+
+    fn endpoint(&self, options: &Options) -> io::Result<Option<Box<dyn Endpoint>>> {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(io::Error::other)?;
+        Ok(Some(Box::new(endpoint::Listener::new(settings(options), &secret))))
+    }
+}
+
+fn settings(options: &Options) -> Settings {
+    let rate = options.path.map_or(DEFAULT_RATE, |path| RATE_SHARE * path.rate);
+    let connect_timeout = options.connect_timeout;
+    Settings { rate, buffer: buffer(options), connect_timeout }
+}

@@ -1,0 +1,175 @@
+//! The receiving half of a connection.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::super::packet::MAX_PAYLOAD;
+
+/// How long a datagram may be behind others before it is lost.
+const REORDER_WINDOW: Duration = Duration::from_millis(25);
+
+/// How many datagrams wait for one before them.
+const MAX_WAITING: usize = 4096;
+
+/// An acknowledgement is sent for this many datagrams, or after this time.
+const ACK_DATAGRAMS: u64 = 64;
+const ACK_DELAY: Duration = Duration::from_millis(5);
+
+/// The receiving half of a connection.
+#[derive(Debug)]
+pub(super) struct Receiving {
+    /// In order, not read.
+    ready: VecDeque<u8>,
+    /// The number of the next datagram in order.
+    next: u64,
+    waiting: BTreeMap<u64, Box<[u8]>>,
+    /// The datagram that is missing, and when it is lost.
+    missing: Option<(u64, Duration)>,
+    /// What the peer says that it has sent, and whether that is all.
+    position: u64,
+    has_end: bool,
+    /// How many datagrams may wait to be read.
+    capacity: u64,
+    ack_at: Option<Duration>,
+    /// What was acknowledged last, and the limit.
+    acknowledged: u64,
+    announced: u64,
+    received: u64,
+}
+
+impl Receiving {
+    /// With room for so many bytes.
+    pub(super) fn new(buffer: usize) -> Self {
+        let capacity = (buffer / MAX_PAYLOAD) as u64;
+        Self {
+            ready: VecDeque::new(),
+            next: 0,
+            waiting: BTreeMap::new(),
+            missing: None,
+            position: 0,
+            has_end: false,
+            capacity,
+            ack_at: None,
+            acknowledged: 0,
+            announced: capacity,
+            received: 0,
+        }
+    }
+
+    /// The datagrams before this number have arrived.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The datagrams before this number are taken.
+    pub(super) fn limit(&self) -> u64 {
+        let unread = self.ready.len().div_ceil(MAX_PAYLOAD) as u64;
+        // What was promised holds, although short datagrams take a place for a long one.
+        self.announced.max(self.next + self.capacity.saturating_sub(unread))
+    }
+
+    /// Takes a part of the stream. Returns whether it can be one.
+    pub(super) fn insert(&mut self, now: Duration, number: u64, payload: &[u8]) -> bool {
+        if number >= self.limit() || (self.has_end && number >= self.position) {
+            return false;
+        }
+        if number < self.next || self.waiting.contains_key(&number) {
+            return true;
+        }
+        self.received += 1;
+        if number == self.next {
+            self.ready.extend(payload);
+            self.next += 1;
+            while let Some(payload) = self.waiting.remove(&self.next) {
+                self.ready.extend(&payload[..]);
+                self.next += 1;
+            }
+        } else if self.waiting.len() < MAX_WAITING {
+            self.waiting.insert(number, payload.into());
+        }
+        self.position = self.position.max(number + 1);
+        self.look_for_missing(now);
+        let wait = if self.next - self.acknowledged.min(self.next) >= ACK_DATAGRAMS {
+            Duration::ZERO
+        } else {
+            ACK_DELAY
+        };
+        self.acknowledge(now + wait);
+        true
+    }
+
+    /// The peer has sent all before `next`.
+    pub(super) fn handle_position(&mut self, now: Duration, next: u64, is_end: bool) -> bool {
+        let is_right = if self.has_end { next <= self.position } else { next <= self.limit() };
+        if !is_right || (is_end && next < self.position) {
+            return false;
+        }
+        self.position = self.position.max(next);
+        self.has_end |= is_end;
+        self.look_for_missing(now);
+        self.acknowledge(now);
+        true
+    }
+
+    fn look_for_missing(&mut self, now: Duration) {
+        if self.next == self.position {
+            self.missing = None;
+        } else if self.missing.is_none_or(|(number, _)| number != self.next) {
+            self.missing = Some((self.next, now + REORDER_WINDOW));
+        }
+    }
+
+    fn acknowledge(&mut self, at: Duration) {
+        self.ack_at = Some(self.ack_at.map_or(at, |before| before.min(at)));
+    }
+
+    /// The datagram that is lost, if one is.
+    pub(super) fn handle_timeout(&self, now: Duration) -> Option<u64> {
+        self.missing.filter(|(_, at)| now >= *at).map(|(number, _)| number)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Duration> {
+        let missing_at = self.missing.map(|(_, at)| at);
+        [missing_at, self.ack_at].into_iter().flatten().min()
+    }
+
+    /// An acknowledgement that is due: what has arrived, with the end or without, and the limit.
+    pub(super) fn poll_ack(&mut self, now: Duration) -> Option<(u64, bool, u64)> {
+        self.ack_at.take_if(|at| *at <= now)?;
+        self.acknowledged = self.next;
+        self.announced = self.limit();
+        Some((self.next, self.is_received(), self.announced))
+    }
+
+    fn is_received(&self) -> bool {
+        self.has_end && self.next == self.position
+    }
+
+    /// Whether the reader has all.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_received() && self.ready.is_empty()
+    }
+
+    pub(super) fn is_readable(&self) -> bool {
+        !self.ready.is_empty() || self.is_received()
+    }
+
+    /// Moves bytes to the reader. Returns how many.
+    pub(super) fn read(&mut self, now: Duration, to: &mut [u8]) -> usize {
+        let len = to.len().min(self.ready.len());
+        let (front, back) = self.ready.as_slices();
+        let in_front = len.min(front.len());
+        to[..in_front].copy_from_slice(&front[..in_front]);
+        to[in_front..len].copy_from_slice(&back[..len - in_front]);
+        self.ready.drain(..len);
+        // There is much more room than the peer was told.
+        if self.limit() - self.announced > self.capacity / 4 {
+            self.acknowledge(now);
+        }
+        len
+    }
+
+    pub(super) fn received(&self) -> u64 {
+        self.received
+    }
+}

@@ -1,0 +1,138 @@
+//! Datagrams.
+
+/// What every datagram begins with.
+const MAGIC: &[u8; 4] = b"SUDG";
+
+/// The longest datagram, in bytes: what IPv6 leaves of a packet of 1,500.
+const MAX_LEN: usize = 1452;
+
+/// The bytes before the payload.
+const HEADER_LEN: usize = 4 + 1 + 8 + 8;
+
+/// The longest payload, in bytes.
+pub(super) const MAX_PAYLOAD: usize = MAX_LEN - HEADER_LEN;
+
+/// A request has this length, so that no answer is longer.
+const REQUEST_LEN: usize = 64;
+
+/// The length of a cookie.
+pub(super) const COOKIE_LEN: usize = 16;
+
+/// A datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Packet<'a> {
+    /// The number of the connection.
+    pub(super) id: u64,
+    pub(super) content: Content<'a>,
+}
+
+/// What a datagram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content<'a> {
+    /// A client asks for a connection. The cookie is zero, or the listener's.
+    Request { cookie: [u8; COOKIE_LEN] },
+    /// The listener asks for a request with this cookie.
+    Cookie { cookie: [u8; COOKIE_LEN] },
+    /// There is a connection, whose receiver takes datagrams before this number.
+    Welcome { limit: u64 },
+    /// A part of the stream.
+    Data { number: u64, payload: &'a [u8] },
+    /// All before this number was sent; with the end of the stream or without.
+    Position { next: u64, is_end: bool },
+    /// All before this number has arrived, and so has the end; more is taken before the limit.
+    Ack { next: u64, has_end: bool, limit: u64 },
+    /// This datagram is missing: the connection fails.
+    Missing { number: u64 },
+    /// The connection is closed, or refused. All before this number has arrived.
+    Close { next: u64 },
+}
+
+impl<'a> Packet<'a> {
+    /// Parses a datagram. `None` if it is none of this protocol.
+    pub(super) fn parse(datagram: &'a [u8]) -> Option<Self> {
+        let (&kind, rest) = datagram.strip_prefix(MAGIC)?.split_first()?;
+        let (id, body) = number(rest)?;
+        let content = match kind {
+            0 if datagram.len() == REQUEST_LEN => Content::Request { cookie: *body.first_chunk()? },
+            1 => Content::Cookie { cookie: body.try_into().ok()? },
+            2 => Content::Welcome { limit: only_number(body)? },
+            3 => {
+                let (number, payload) = number(body)?;
+                if payload.is_empty() || payload.len() > MAX_PAYLOAD {
+                    return None;
+                }
+                Content::Data { number, payload }
+            }
+            4 => {
+                let (next, flag) = number(body)?;
+                Content::Position { next, is_end: bit(flag)? }
+            }
+            5 => {
+                let (next, rest) = number(body)?;
+                let (limit, flag) = number(rest)?;
+                Content::Ack { next, has_end: bit(flag)?, limit }
+            }
+            6 => Content::Missing { number: only_number(body)? },
+            7 => Content::Close { next: only_number(body)? },
+            _ => return None,
+        };
+        Some(Self { id, content })
+    }
+
+    /// Appends the packet to a datagram.
+    pub(super) fn write(&self, datagram: &mut Vec<u8>) {
+        let kind = match self.content {
+            Content::Request { .. } => 0,
+            Content::Cookie { .. } => 1,
+            Content::Welcome { .. } => 2,
+            Content::Data { .. } => 3,
+            Content::Position { .. } => 4,
+            Content::Ack { .. } => 5,
+            Content::Missing { .. } => 6,
+            Content::Close { .. } => 7,
+        };
+        datagram.extend_from_slice(MAGIC);
+        datagram.push(kind);
+        let mut push = |number: u64| datagram.extend_from_slice(&number.to_be_bytes());
+        push(self.id);
+        match self.content {
+            Content::Request { cookie } => {
+                datagram.extend_from_slice(&cookie);
+                datagram.resize(REQUEST_LEN, 0);
+            }
+            Content::Cookie { cookie } => datagram.extend_from_slice(&cookie),
+            Content::Welcome { limit } => push(limit),
+            Content::Data { number, payload } => {
+                push(number);
+                datagram.extend_from_slice(payload);
+            }
+            Content::Position { next, is_end } => {
+                push(next);
+                datagram.push(is_end.into());
+            }
+            Content::Ack { next, has_end, limit } => {
+                push(next);
+                push(limit);
+                datagram.push(has_end.into());
+            }
+            Content::Missing { number: only } | Content::Close { next: only } => push(only),
+        }
+    }
+}
+
+fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    Some((u64::from_be_bytes(*number), rest))
+}
+
+fn only_number(bytes: &[u8]) -> Option<u64> {
+    number(bytes).filter(|(_, rest)| rest.is_empty()).map(|(number, _)| number)
+}
+
+fn bit(bytes: &[u8]) -> Option<bool> {
+    match bytes {
+        [0] => Some(false),
+        [1] => Some(true),
+        _ => None,
+    }
+}
