@@ -162,6 +162,8 @@ pub enum Step {
     Listen,
     /// The transport's own set-up.
     Connect(&'static str),
+    /// A relay is to find the other end.
+    Relay,
     /// The first message of the handshake is being sent.
     Hello,
     /// The end that has connected waits for the answer.
@@ -184,6 +186,7 @@ impl fmt::Display for Step {
         out.write_str(match self {
             Self::Listen => "cannot listen",
             Self::Connect(transport) => return write!(out, "connecting by {transport}"),
+            Self::Relay => "connecting through the relay",
             Self::Hello => "sending the handshake's first message",
             Self::Answer => "waiting for the handshake's answer",
             Self::Request => "waiting for the handshake's first message",

@@ -47,6 +47,7 @@ mod net;
 mod options;
 pub mod probe;
 mod protocol;
+pub mod relay;
 mod stream;
 mod transports;
 pub mod window;
@@ -58,5 +59,6 @@ pub use net::{Closer, Connection, Listener, Reader, Statistics, Writer, connect}
 pub use options::{Choice, Options, PathEstimate, Peers, Security, random_identity};
 pub use protocol::file::{Failure, FailureReason, FileName, FileNameError};
 pub use protocol::handshake::{HandshakeError, Refusal};
+pub use protocol::relay::{Token, TokenError};
 pub use stream::{ByteStream, PathStatistics};
 pub use transports::names;

@@ -3,6 +3,7 @@
 mod measure;
 mod probe;
 mod receive;
+mod relay;
 mod send;
 mod serve;
 
@@ -34,8 +35,9 @@ other host, such as: sunder transport send FILE 192.0.2.10:7000 --key 3d40...660
 
 #[derive(Subcommand)]
 enum Command {
-    Receive(receive::Arguments),
+    Receive(Box<receive::Arguments>),
     Send(Box<send::Arguments>),
+    Relay(relay::Arguments),
     Serve(serve::Arguments),
     Measure(Box<measure::Arguments>),
     Probe(probe::Arguments),
@@ -49,6 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.command {
         Command::Receive(arguments) => receive::run(arguments),
         Command::Send(arguments) => send::run(arguments),
+        Command::Relay(arguments) => relay::run(arguments),
         Command::Serve(arguments) => serve::run(arguments),
         Command::Measure(arguments) => measure::run(arguments),
         Command::Probe(arguments) => probe::run(arguments),

@@ -20,13 +20,18 @@ struct Receiver {
 
 impl Receiver {
     fn start(directory: &Path, more: &[&str]) -> Self {
+        Self::start_at(["--listen", "127.0.0.1:0"], directory, more)
+    }
+
+    fn start_at(place: [&str; 2], directory: &Path, more: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
-        command.args(["transport", "receive", "--listen", "127.0.0.1:0", "--out"]);
+        command.args(["transport", "receive"]).args(place).arg("--out");
         command.arg(directory).args(more).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut receiver = Self { child, output, address: String::new(), options: Vec::new() };
-        assert!(receiver.line().starts_with("listening on 127.0.0.1:"));
+        let first = receiver.line();
+        assert!(first.starts_with("listening on 127.0.0.1:") || first.starts_with("waiting at "));
         let send = receiver.line();
         let words: Vec<&str> = send.split_whitespace().collect();
         assert_eq!(words[..4], ["sunder", "transport", "send", "FILE"]);
@@ -220,4 +225,29 @@ fn exchanges_are_measured() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
+}
+
+#[test]
+fn two_hosts_meet_at_a_relay() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(["transport", "relay", "--listen", "127.0.0.1:0"]);
+    let mut relay = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(relay.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim_end().strip_prefix("listening on ").unwrap();
+    let receiver = Receiver::start_at(["--via", address], to.path(), &[]);
+    assert_eq!(receiver.address.split_once('@').unwrap().1, address);
+    for name in ["a", "b"] {
+        let data = pattern(1_000_000);
+        fs::write(from.path().join(name), &data).unwrap();
+        succeeded(&receiver.send(from.path(), name, &[]));
+        assert!(fs::read(to.path().join(name)).unwrap() == data);
+    }
+    let (code, error) =
+        failed(&receiver.send_to(&receiver.address, from.path(), "a", &["--transport", "quic"]));
+    assert_eq!(code, 2);
+    assert!(error.contains("a relay is reached by tcp only"), "{error}");
+    relay.kill().unwrap();
+    relay.wait().unwrap();
 }

@@ -1,7 +1,7 @@
 //! Accepting connections.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -19,6 +19,8 @@ use super::pending::Pending;
 use crate::address::resolve;
 use crate::error::{Error, Step};
 use crate::options::Options;
+use crate::protocol::relay::Token;
+use crate::relay::Registration;
 use crate::stream::ByteStream;
 use crate::transports::{DatagramListener, tcp};
 
@@ -30,6 +32,9 @@ const MAX_PORTS_TRIED: usize = 20;
 
 /// The pause after the system has refused to accept.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest pause before a relay that has failed is asked again.
+const MAX_RELAY_PAUSE: Duration = Duration::from_secs(30);
 
 /// The stack of a thread for a handshake.
 const STACK_LEN: usize = 256 << 10;
@@ -45,12 +50,18 @@ pub struct Listener {
 
 struct Shared {
     options: Options,
-    tcp: tcp::Listener,
-    /// On the same port number.
-    udp: DatagramListener,
+    sources: Sources,
     pending: Pending,
     refused: Mutex<LogRateLimiter>,
     is_closed: AtomicBool,
+}
+
+/// Where connections come from.
+enum Sources {
+    /// Sockets of TCP and UDP with one port number.
+    Sockets(tcp::Listener, DatagramListener),
+    /// A relay.
+    Relay(Registration),
 }
 
 impl std::fmt::Debug for Shared {
@@ -77,18 +88,45 @@ impl Listener {
         Err(failed(last))
     }
 
-    fn start(tcp: tcp::Listener, udp: DatagramListener, options: Options) -> io::Result<Self> {
-        let address = tcp.local_addr()?;
+    /// Waits at a relay. Also returns the token: others connect to `TOKEN@HOST:PORT`.
+    ///
+    /// # Errors
+    /// When the relay's address is wrong, or the system gives no random bytes or threads. A relay
+    /// that does not answer is asked again and again.
+    pub fn via(relay: &str, options: &Options) -> Result<(Self, Token), Error> {
+        let addresses = resolve(relay)?;
+        let address = addresses.first().copied().unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
+        let registration =
+            Registration::new(addresses, &options.security).map_err(Error::Random)?;
+        let token = registration.token();
+        let (listener, sender) = Self::new(address, Sources::Relay(registration), options.clone());
+        let shared = listener.shared.clone();
+        let accepting = move || shared.accept_relayed(&sender);
+        let spawned = thread::Builder::new().name("transport-relay".into()).spawn(accepting);
+        spawned.map_err(|error| Error::at(Step::Listen, relay, error, None))?;
+        Ok((listener, token))
+    }
+
+    fn new(
+        address: SocketAddr,
+        sources: Sources,
+        options: Options,
+    ) -> (Self, SyncSender<Connection>) {
         let (sender, accepted) = sync_channel(MAX_ACCEPTED);
         let shared = Arc::new(Shared {
             options,
-            tcp,
-            udp,
+            sources,
             pending: Pending::default(),
             refused: Mutex::default(),
             is_closed: AtomicBool::new(false),
         });
-        let listener = Self { address, accepted, shared: shared.clone() };
+        (Self { address, accepted, shared }, sender)
+    }
+
+    fn start(tcp: tcp::Listener, udp: DatagramListener, options: Options) -> io::Result<Self> {
+        let address = tcp.local_addr()?;
+        let (listener, sender) = Self::new(address, Sources::Sockets(tcp, udp), options);
+        let shared = listener.shared.clone();
         let (of_udp, to_udp) = (shared.clone(), sender.clone());
         let accepting = move || of_udp.accept_datagrams(&to_udp);
         thread::Builder::new().name("transport-udp".into()).spawn(accepting)?;
@@ -117,7 +155,7 @@ impl Listener {
         }
     }
 
-    /// The address where it listens.
+    /// The address where it listens, or that of the relay.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
@@ -146,8 +184,13 @@ fn bind(address: SocketAddr, options: &Options) -> io::Result<(tcp::Listener, Da
 impl Drop for Listener {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::Relaxed);
-        self.shared.tcp.close();
-        self.shared.udp.close();
+        match &self.shared.sources {
+            Sources::Sockets(tcp, udp) => {
+                tcp.close();
+                udp.close();
+            }
+            Sources::Relay(registration) => registration.close(),
+        }
         self.shared.pending.close();
     }
 }
@@ -155,9 +198,10 @@ impl Drop for Listener {
 impl Shared {
     /// Accepts connections of TCP until the listener is closed.
     fn accept(self: Arc<Self>, accepted: &SyncSender<Connection>) {
+        let Sources::Sockets(tcp, _) = &self.sources else { return };
         let mut failures = LogRateLimiter::default();
         while !self.is_closed.load(Ordering::Relaxed) {
-            match self.tcp.accept(&self.options) {
+            match tcp.accept(&self.options) {
                 Ok(stream) => self.clone().spawn_handshake(&stream, accepted.clone()),
                 Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
                 Err(error) => {
@@ -173,13 +217,34 @@ impl Shared {
 
     /// Accepts connections over UDP until the listener is closed or its socket has failed.
     fn accept_datagrams(self: Arc<Self>, accepted: &SyncSender<Connection>) {
+        let Sources::Sockets(_, udp) = &self.sources else { return };
         loop {
-            match self.udp.accept() {
+            match udp.accept() {
                 Ok(stream) => self.clone().spawn_handshake(&stream, accepted.clone()),
                 Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
                 Err(error) => {
                     warn!(%error, "no more connections over UDP");
                     return;
+                }
+            }
+        }
+    }
+
+    /// Accepts connections through a relay until the listener is closed.
+    fn accept_relayed(self: Arc<Self>, accepted: &SyncSender<Connection>) {
+        let Sources::Relay(registration) = &self.sources else { return };
+        let mut pause = PAUSE;
+        while !self.is_closed.load(Ordering::Relaxed) {
+            match registration.accept(&self.options) {
+                Ok(stream) => {
+                    pause = PAUSE;
+                    self.clone().spawn_handshake(&stream, accepted.clone());
+                }
+                Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
+                Err(error) => {
+                    warn!("the relay {}: {error}; asking again in {pause:?}", registration.relay());
+                    thread::sleep(pause);
+                    pause = (2 * pause).min(MAX_RELAY_PAUSE);
                 }
             }
         }

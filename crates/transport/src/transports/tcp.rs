@@ -37,8 +37,13 @@ impl Transport for Tcp {
     }
 
     fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
-        connect(to, Protocol::TCP, options)
+        open(to, options)
     }
+}
+
+/// Connects by TCP.
+pub(crate) fn open(to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+    connect(to, Protocol::TCP, options)
 }
 
 /// Connects by TCP or Multipath TCP.

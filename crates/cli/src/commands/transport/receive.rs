@@ -29,8 +29,11 @@ const MAX_FILES: usize = 64;
 #[command(after_help = HELP)]
 pub(super) struct Arguments {
     /// The address for senders; all transports share its port number
-    #[arg(long, value_name = "ADDR")]
-    listen: String,
+    #[arg(long, value_name = "ADDR", required_unless_present = "via")]
+    listen: Option<String>,
+    /// Wait at a relay instead, for a host that nobody reaches from outside
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "listen")]
+    via: Option<String>,
     /// The directory for the files
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -68,8 +71,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let security = security(arguments.identity.as_ref(), &arguments.peer, arguments.insecure)?;
     let options = Options::new(security);
     service::log::start(console::wants_colour(&std::io::stderr()))?;
-    let listener = Listener::bind(&arguments.listen, &options).map_err(|error| failed(&error))?;
-    announce(&listener, &options.security)?;
+    let listener = listen(arguments, &options)?;
     let receiver = Arc::new(Receiver::new(&arguments.out, arguments.overwrite));
     let (complete, completed) = sync_channel(1);
     let is_once = arguments.once;
@@ -152,10 +154,27 @@ fn receive(
     Ok(printed.and_then(|()| console::print_line(&format!("SHA-256 {sha256}"))))
 }
 
-/// Says where it listens, and the command for the other host.
-fn announce(listener: &Listener, security: &Security) -> Result<(), Failure> {
+/// Listens or waits at a relay, and says so.
+fn listen(arguments: &Arguments, options: &Options) -> Result<Listener, Failure> {
+    if let Some(relay) = &arguments.via {
+        let via = Listener::via(relay, options);
+        let (listener, token) = via.map_err(|error| failed(&error))?;
+        console::print_line(&format!("waiting at {relay}"))?;
+        announce(&format!("{token}@{relay}"), &options.security)?;
+        return Ok(listener);
+    }
+    let address = arguments.listen.as_deref().unwrap_or_default();
+    let listener = Listener::bind(address, options).map_err(|error| failed(&error))?;
     let address = listener.local_addr();
     console::print_line(&format!("listening on {address}"))?;
+    let reachable = reachable(address)
+        .map_or_else(|| format!("HOST:{}", address.port()), |address| address.to_string());
+    announce(&reachable, &options.security)?;
+    Ok(listener)
+}
+
+/// Says the command for the other host.
+fn announce(address: &str, security: &Security) -> Result<(), Failure> {
     let options = match security.public_key() {
         Some(key) => format!("--key {key}"),
         None => "--insecure".into(),
@@ -163,9 +182,7 @@ fn announce(listener: &Listener, security: &Security) -> Result<(), Failure> {
     if security.public_key().is_none() {
         console::warning("insecure: anyone who reaches this address can send files");
     }
-    let reachable = reachable(address)
-        .map_or_else(|| format!("HOST:{}", address.port()), |address| address.to_string());
-    console::print_line(&format!("sunder transport send FILE {reachable} {options}"))
+    console::print_line(&format!("sunder transport send FILE {address} {options}"))
 }
 
 /// The address under which other hosts reach this one, as far as it is known.

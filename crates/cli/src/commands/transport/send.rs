@@ -22,7 +22,7 @@ pub(super) struct Arguments {
     /// The file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The receiver's address, as it prints it
+    /// The receiver's address, as it prints it; TOKEN@HOST:PORT if it waits at a relay
     #[arg(value_name = "HOST:PORT")]
     address: String,
     /// The transport: auto, or one of those below

@@ -1,0 +1,11 @@
+//! A relay: two parties that nobody reaches from outside, because they are behind address
+//! translation, both connect to it, and it passes on the bytes between them. It sees those of their
+//! handshake and of encrypted records.
+
+mod client;
+mod server;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use client::{Registration, open};
+pub use server::{Relay, RelayError};

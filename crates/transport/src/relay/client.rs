@@ -1,0 +1,146 @@
+//! The two parties' ends.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use zeroize::Zeroizing;
+
+use crate::options::{Options, Security};
+use crate::protocol::relay::{Answer, Request, SECRET_LEN, Secret, Token};
+use crate::stream::ByteStream;
+use crate::transports::tcp;
+
+/// How long who waits may hear nothing of the relay, which says something every 15 s.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(40);
+
+/// How long the relay looks for who waits, and a little more.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Connects to who waits under a token.
+pub(crate) fn open(
+    relay: SocketAddr,
+    token: Token,
+    options: &Options,
+) -> io::Result<Arc<dyn ByteStream>> {
+    let stream = tcp::open(relay, options)?;
+    stream.set_timeout(Some(CONNECT_TIMEOUT))?;
+    send(&*stream, &Request::Connect(token))?;
+    let refused = |text: &str| Err(io::Error::new(io::ErrorKind::ConnectionRefused, text));
+    match receive(&*stream)? {
+        Answer::Connected => Ok(stream),
+        Answer::Nobody => refused("nobody waits at the relay under this token; start the receiver"),
+        Answer::Refused => refused("the relay has too many connections; try again"),
+        Answer::Waiting => refused("the relay's answer is not one"),
+    }
+}
+
+/// An end that waits at a relay.
+pub(crate) struct Registration {
+    relay: Vec<SocketAddr>,
+    secret: Zeroizing<[u8; SECRET_LEN]>,
+    /// The connection that waits.
+    waiting: Mutex<Option<Arc<dyn ByteStream>>>,
+}
+
+impl Registration {
+    /// Prepares to wait. The token is the same in each run if the identity is.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub(crate) fn new(
+        relay: Vec<SocketAddr>,
+        security: &Security,
+    ) -> Result<Self, getrandom::Error> {
+        let secret = match security {
+            Security::Noise { identity, .. } => Secret::of_identity(identity),
+            Security::Insecure => {
+                let mut random = Zeroizing::new([0; SECRET_LEN]);
+                getrandom::fill(&mut *random)?;
+                Secret::new(random)
+            }
+        };
+        Ok(Self { relay, secret: secret.into_bytes(), waiting: Mutex::default() })
+    }
+
+    fn secret(&self) -> Secret {
+        Secret::new(self.secret.clone())
+    }
+
+    /// The relay's address.
+    pub(crate) fn relay(&self) -> String {
+        self.relay.first().map_or_else(String::new, SocketAddr::to_string)
+    }
+
+    /// Where others find this end.
+    pub(crate) fn token(&self) -> Token {
+        self.secret().token()
+    }
+
+    /// Waits for one party that connects.
+    pub(crate) fn accept(&self, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+        let stream = self.connect(options)?;
+        stream.set_timeout(Some(SILENCE_TIMEOUT))?;
+        send(&*stream, &Request::Wait(self.secret()))?;
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.clone());
+        let answer = loop {
+            match receive(&*stream)? {
+                Answer::Waiting => {}
+                answer => break answer,
+            }
+        };
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        match answer {
+            Answer::Connected => Ok(stream),
+            _ => Err(io::Error::other("the relay has too many connections")),
+        }
+    }
+
+    fn connect(&self, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+        let mut last = io::ErrorKind::AddrNotAvailable.into();
+        for address in &self.relay {
+            match tcp::open(*address, options) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Ends [`Self::accept`].
+    pub(crate) fn close(&self) {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = &*waiting {
+            stream.close();
+        }
+    }
+}
+
+fn send(stream: &dyn ByteStream, request: &Request) -> io::Result<()> {
+    let bytes = request.encode();
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        rest = &rest[stream.write(rest)?..];
+    }
+    Ok(())
+}
+
+fn receive(stream: &dyn ByteStream) -> io::Result<Answer> {
+    let start = Instant::now();
+    let mut byte = [0];
+    loop {
+        match stream.read(&mut byte) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::TimedOut && error.get_ref().is_none() => {
+                let text =
+                    format!("the relay has not answered for {} s", start.elapsed().as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Answer::parse(byte[0]).ok_or_else(|| io::Error::other("the relay's answer is not one"))
+}
