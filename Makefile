@@ -73,7 +73,11 @@ fuzz:
 
 figures: setup-lab
 	$(CARGO) build --release --locked --package sunder-cli
-	scripts/figures $(FIGURES)
+	$(CARGO) build --release --locked --package sunder-sabul --example peer
+	mkdir -p target/lab
+	cp target/release/examples/peer target/lab/sabul-peer
+	g++ -O2 -w -o target/lab/libudt-peer crates/sabul/tests/libudt/peer.cpp -ludt -lpthread
+	PATH=$$PWD/target/lab:$$PATH scripts/figures $(FIGURES)
 
 soak:
 	$(CARGO) build --release --locked --package sunder-cli
@@ -91,7 +95,7 @@ setup:
 	@PATH=$$PATH:/usr/sbin scripts/setup curl tcpdump python3 nginx:nginx-light nft:nftables ip:iproute2 ssh:openssh-client sshd:openssh-server git rsync openssl redis-server redis-cli:redis-tools nc.openbsd:netcat-openbsd faketime gcc g++ pkg-config libudt.so:libudt-dev
 
 setup-lab:
-	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk
+	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 nginx:nginx-light wrk g++ libudt.so:libudt-dev
 
 setup-lint:
 	scripts/setup python3

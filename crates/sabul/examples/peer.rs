@@ -25,8 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("connected {:.4}", began.elapsed().as_secs_f64());
             let began = Instant::now();
             send(&mut stream, bytes.parse()?)?;
-            println!("done {:.4}", began.elapsed().as_secs_f64());
-            println!("{:?}", stream.statistics());
+            println!("{{\"complete_s\": {:.4}}}", began.elapsed().as_secs_f64());
         }
         ["receive", port, bytes] => {
             let local = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port.parse()?);
@@ -35,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let mut stream = acceptor.accept()?.stream;
             let began = Instant::now();
             receive(&mut stream, bytes.parse()?)?;
-            println!("done {:.4}", began.elapsed().as_secs_f64());
+            println!("{{\"complete_s\": {:.4}}}", began.elapsed().as_secs_f64());
         }
         _ => return Err("usage: peer send HOST PORT BYTES | peer receive PORT BYTES".into()),
     }

@@ -1,7 +1,7 @@
 //! The built-in experiments.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 22] = [
+const ALL: [(&str, &str); 27] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
@@ -24,6 +24,11 @@ const ALL: [(&str, &str); 22] = [
     ("quorum-node-sign", include_str!("../../experiments/quorum-node-sign.toml")),
     ("quorum-node-refresh", include_str!("../../experiments/quorum-node-refresh.toml")),
     ("quorum-node-servers", include_str!("../../experiments/quorum-node-servers.toml")),
+    ("sabul-libudt", include_str!("../../experiments/sabul-libudt.toml")),
+    ("transport-table", include_str!("../../experiments/transport-table.toml")),
+    ("transport-grid", include_str!("../../experiments/transport-grid.toml")),
+    ("transport-fairness", include_str!("../../experiments/transport-fairness.toml")),
+    ("transport-core", include_str!("../../experiments/transport-core.toml")),
 ];
 
 /// The name and the text of each built-in experiment.

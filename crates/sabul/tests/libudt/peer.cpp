@@ -3,7 +3,7 @@
 // usage: peer send HOST PORT BYTES | peer receive PORT BYTES
 // The stream is x = 1, x = 6364136223846793005 x + 1442695040888963407 mod 2^64, of each the highest
 // byte, 1000003 of them again and again. `receive` prints "listening PORT", `send` "connected
-// SECONDS", and both print "done SECONDS" at the end.
+// SECONDS", and both print {"complete_s": SECONDS} at the end.
 #include <udt/udt.h>
 
 #include <arpa/inet.h>
@@ -93,7 +93,7 @@ int main(int argc, char **argv) {
     } else {
         check(UDT::send(socket, "!", 1, 0) == 1, "the answer");
     }
-    printf("done %.4f\n", seconds_since(begin));
+    printf("{\"complete_s\": %.4f}\n", seconds_since(begin));
     fflush(stdout);
     UDT::close(socket);
     UDT::cleanup();
