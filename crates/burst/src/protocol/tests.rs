@@ -1,5 +1,6 @@
 //! Two ends over a simulated network.
 
+mod faults;
 mod hostile;
 mod pair;
 

@@ -9,8 +9,9 @@ use zeroize::Zeroizing;
 
 use super::super::packet::{MAX_DATAGRAM_LEN, MIN_DATAGRAM_LEN};
 
-/// An address is challenged for this time, and then another may be.
-const CHALLENGE_INTERVAL: Duration = Duration::from_secs(1);
+/// An address is challenged so often, at this interval. Then another may be.
+const CHALLENGES: u32 = 3;
+const CHALLENGE_INTERVAL: Duration = Duration::from_millis(300);
 
 /// After so many timeouts in a row, long datagrams may not pass any more.
 const BLACK_HOLE_TIMEOUTS: u32 = 3;
@@ -31,8 +32,8 @@ pub(super) struct Paths {
 struct Candidate {
     address: SocketAddr,
     challenge: [u8; 8],
-    began_at: Duration,
-    is_due: bool,
+    sends: u32,
+    next_at: Duration,
 }
 
 impl Paths {
@@ -76,18 +77,15 @@ impl Paths {
             self.mtu.handle_activity(now);
             return;
         }
-        let is_free = self
-            .candidate
-            .as_ref()
-            .is_none_or(|candidate| now >= candidate.began_at + CHALLENGE_INTERVAL);
+        let is_over = |it: &Candidate| it.sends >= CHALLENGES && now >= it.next_at;
+        let is_free = self.candidate.as_ref().is_none_or(is_over);
         if is_newest && is_free {
             let mut hash = Sha256::new_with_prefix(*self.secret);
             hash.update(self.challenges.to_be_bytes());
             self.challenges += 1;
             let mut challenge = [0; 8];
             challenge.copy_from_slice(&hash.finalize()[..8]);
-            self.candidate =
-                Some(Candidate { address: from, challenge, began_at: now, is_due: true });
+            self.candidate = Some(Candidate { address: from, challenge, sends: 0, next_at: now });
         }
     }
 
@@ -101,7 +99,7 @@ impl Paths {
         let is_right = self
             .candidate
             .as_ref()
-            .is_some_and(|it| it.address == from && it.challenge == challenge && !it.is_due);
+            .is_some_and(|it| it.address == from && it.challenge == challenge);
         if is_right {
             self.peer = from;
             self.candidate = None;
@@ -118,8 +116,13 @@ impl Paths {
         }
     }
 
-    pub(super) fn is_due(&self) -> bool {
-        self.response.is_some() || self.candidate.as_ref().is_some_and(|it| it.is_due)
+    /// When a response or a challenge is to be sent.
+    pub(super) fn due_at(&self) -> Option<Duration> {
+        if self.response.is_some() {
+            return Some(Duration::ZERO);
+        }
+        let candidate = self.candidate.as_ref().filter(|it| it.sends < CHALLENGES)?;
+        Some(candidate.next_at)
     }
 
     /// The next response to send, and where.
@@ -128,9 +131,11 @@ impl Paths {
     }
 
     /// The next challenge to send, and where.
-    pub(super) fn poll_challenge(&mut self) -> Option<([u8; 8], SocketAddr)> {
-        let candidate = self.candidate.as_mut().filter(|candidate| candidate.is_due)?;
-        candidate.is_due = false;
+    pub(super) fn poll_challenge(&mut self, now: Duration) -> Option<([u8; 8], SocketAddr)> {
+        let is_due = |it: &&mut Candidate| it.sends < CHALLENGES && now >= it.next_at;
+        let candidate = self.candidate.as_mut().filter(is_due)?;
+        candidate.sends += 1;
+        candidate.next_at = now + CHALLENGE_INTERVAL;
         Some((candidate.challenge, candidate.address))
     }
 

@@ -29,7 +29,7 @@ impl Connection {
                 let stalls_at = self.sending.stalled_since();
                 let stalls_at = stalls_at.map(|since| since + self.config.stall_timeout);
                 let others = [
-                    self.paths.is_due().then_some(Duration::ZERO),
+                    self.paths.due_at(),
                     self.paths.probe_at(),
                     self.receiving.poll_timeout(self.sending.round_trip().expected()),
                     self.sending.poll_timeout(),
@@ -80,7 +80,7 @@ impl Connection {
         let (to, content) = if let Some((challenge, to)) = self.paths.poll_response() {
             frame::write_response(challenge, &mut frames);
             (to, Content::Control)
-        } else if let Some((challenge, to)) = self.paths.poll_challenge() {
+        } else if let Some((challenge, to)) = self.paths.poll_challenge(now) {
             frame::write_challenge(challenge, &mut frames);
             (to, Content::Control)
         } else if let Some(content) = self.write_control(now, max_len, &mut frames) {

@@ -9,7 +9,7 @@ use sharing::Generator;
 use sim::{Bottleneck, Conditions, Event, LinkId, Network, Rng};
 use udp::streams::{Connection as _, Datagram, Endpoint, Load, Phase, Read, Routed, Statistics};
 
-use super::super::{Config, Connection, Listener, ListenerSecurity, Security};
+use super::super::{Config, Connection, Error, Listener, ListenerSecurity, Security};
 
 /// Both directions of a path.
 #[derive(Clone, Copy, Debug)]
@@ -75,9 +75,10 @@ pub(super) type Attacker = Box<dyn FnMut(&[u8]) -> Vec<Vec<u8>>>;
 /// The two ends of a connection.
 pub(super) struct Pair {
     network: Network<()>,
-    /// Which datagrams are lost.
+    /// Which datagrams are lost or late.
     losses: Rng,
     loss_ppm: u64,
+    late: (u64, Duration),
     /// To the listener and to the client.
     links: [LinkId; 2],
     client: Connection,
@@ -124,6 +125,7 @@ impl Pair {
             network,
             losses: Rng::new(seed ^ 0x1055),
             loss_ppm: path.loss_ppm,
+            late: (0, Duration::ZERO),
             links,
             client: client.unwrap(),
             listener,
@@ -143,6 +145,45 @@ impl Pair {
     /// From this time on the client sends from another address.
     pub(super) fn move_client(&mut self, at: Duration) {
         self.moves_at = Some(at);
+    }
+
+    /// Nothing arrives any more.
+    pub(super) fn cut(&mut self) {
+        self.loss_ppm = 1_000_000;
+    }
+
+    /// From now on so many of a million datagrams arrive later by this time.
+    pub(super) fn reorder(&mut self, late_ppm: u64, by: Duration) {
+        self.late = (late_ppm, by);
+    }
+
+    /// Why an end has failed.
+    pub(super) fn error(&self, end: usize) -> Option<Error> {
+        let error = match end {
+            0 => self.client.error()?,
+            _ => self.server.as_ref()?.1.error()?,
+        };
+        Some(error.downcast().unwrap())
+    }
+
+    /// The client's program writes as much as it can at once.
+    pub(super) fn write_much(&mut self) {
+        let now = self.now();
+        let bytes = vec![7; 1 << 20];
+        while self.client.write(&bytes, now).unwrap() > 0 {}
+    }
+
+    /// Lets the network run, and the listener's program read.
+    pub(super) fn run_until(&mut self, at: Duration) {
+        let mut buffer = vec![0; 1 << 16];
+        while self.now() < at {
+            if let Some((_, server)) = &mut self.server {
+                let now = self.network.now();
+                while matches!(server.read(&mut buffer, now), Ok(Read::Bytes(_))) {}
+            }
+            self.transmit();
+            self.step(0);
+        }
     }
 
     /// The listener has so much to do.
@@ -248,7 +289,17 @@ impl Pair {
             return;
         }
         datagram.resize(datagram.len() + HEADERS, 0);
+        let (late_ppm, by) = self.late;
+        let is_late = late_ppm > 0 && self.losses.below(1_000_000) < late_ppm;
+        let conditions = self.network.conditions_mut(self.links[link]);
+        let delays = [conditions.min_delay, conditions.max_delay];
+        if is_late {
+            conditions.min_delay += by;
+            conditions.max_delay += by;
+        }
         self.network.send_datagram(self.links[link], datagram);
+        let conditions = self.network.conditions_mut(self.links[link]);
+        [conditions.min_delay, conditions.max_delay] = delays;
     }
 
     /// The next event.
