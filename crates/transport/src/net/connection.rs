@@ -60,6 +60,8 @@ struct Shared {
     /// Whether the peer's end was read.
     has_ended: AtomicBool,
     timeout_ms: AtomicU64,
+    /// By a [`Closer`].
+    is_closed: AtomicBool,
 }
 
 /// How what arrives becomes what is read.
@@ -112,6 +114,7 @@ impl Connection {
             received: AtomicU64::new(0),
             has_ended: AtomicBool::new(false),
             timeout_ms: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
         });
         let (buffer, record) = (Vec::with_capacity(MAX_CHUNK_LEN), Vec::new());
         let state = WriterState::Open;
@@ -166,7 +169,7 @@ impl Connection {
 
     /// Ends the connection from another thread, at once: whoever reads or writes gets an error.
     pub fn closer(&self) -> Closer {
-        Closer(self.shared().stream.clone())
+        Closer(self.reader.shared.clone())
     }
 
     fn shared(&self) -> &Shared {
@@ -176,12 +179,13 @@ impl Connection {
 
 /// Ends a connection from another thread.
 #[derive(Clone)]
-pub struct Closer(Arc<dyn ByteStream>);
+pub struct Closer(Arc<Shared>);
 
 impl Closer {
     /// Ends it at once. Whoever reads or writes gets an error.
     pub fn close(&self) {
-        self.0.close();
+        self.0.is_closed.store(true, Ordering::Relaxed);
+        self.0.stream.close();
     }
 }
 
@@ -357,10 +361,15 @@ impl Shared {
 
     fn read(&self, to: &mut [u8]) -> io::Result<usize> {
         loop {
-            match self.stream.read(to) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => return read.map_err(|error| self.error(Step::Read, error).into()),
-            }
+            let read = match self.stream.read(to) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // What a closed socket still has to read, or its end, is not the peer's end.
+                _ if self.is_closed.load(Ordering::Relaxed) => {
+                    Err(io::ErrorKind::ConnectionAborted.into())
+                }
+                read => read,
+            };
+            return read.map_err(|error| self.error(Step::Read, error).into());
         }
     }
 

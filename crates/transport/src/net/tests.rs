@@ -163,8 +163,9 @@ fn a_read_and_a_write_wait_for_a_limited_time() {
 #[test]
 fn a_stream_that_is_cut_is_no_end() {
     for transport in all() {
-        let (mut one, two) = pair(transport, pinned(2, 1), pinned(1, 2));
+        let (mut one, mut two) = pair(transport, pinned(2, 1), pinned(1, 2));
         two.closer().close();
+        assert_eq!(two.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::ConnectionAborted);
         let error = one.read(&mut [0]).unwrap_err();
         assert!(matches!(Error::of(&error), Some(Error::Truncated { .. })), "{error}");
     }
