@@ -102,7 +102,7 @@ setup-lint:
 	@command -v cargo-deny >/dev/null || { echo 'installing cargo-deny, once: a few minutes'; $(CARGO) install --locked cargo-deny; }
 
 install-lib:
-	$(CARGO) build --release --locked --package sunder-transport-c
+	CARGO_PROFILE_RELEASE_DEBUG=none $(CARGO) build --release --locked --package sunder-transport-c
 	scripts/install-lib target/release $(PREFIX)
 
 audit: setup-lint

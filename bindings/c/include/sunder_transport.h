@@ -20,8 +20,8 @@
  * Threads. A handle is used by one thread at a time; it may be passed from one thread to another.
  * A connection or listener that two threads use at once is not damaged: the second call fails
  * with SUNDER_BUSY. To read in one thread and write in another, split the connection
- * (sunder_connection_split). No function may run on a handle while, or after, it is closed or
- * freed.
+ * (sunder_connection_split); to end one that another thread waits for, abort it
+ * (sunder_connection_abort). No function may run on a handle while, or after, it is closed or freed.
  *
  * Buffering. Bytes that are written wait in a buffer until it is full, until a flush, or until
  * the same handle is read: a program that writes and then waits for the answer needs no flush.
@@ -181,6 +181,10 @@ const char *sunder_connection_transport(const sunder_connection *connection);
  * insecure. */
 int32_t sunder_connection_peer_key(const sunder_connection *connection, char *text, size_t size);
 
+/* Ends the connection at once, from any thread, also while others use it or its other half: what
+ * waits there fails with SUNDER_CLOSED. The handles stay, to be closed. */
+int32_t sunder_connection_abort(sunder_connection *connection);
+
 /* Sends what waits in the buffer, closes the connection and frees the handle. It does not say
  * whether everything arrived: sunder_connection_finish does. NULL is allowed. */
 void sunder_connection_close(sunder_connection *connection);
@@ -198,6 +202,10 @@ int32_t sunder_listener_address(const sunder_listener *listener, char *text, siz
 
 /* Waits for the next connection. A peer that is not authenticated is no connection and no error. */
 sunder_connection *sunder_listener_accept(sunder_listener *listener);
+
+/* The same, but waits for so long at most: then it is SUNDER_TIMED_OUT. */
+sunder_connection *sunder_listener_accept_timeout(sunder_listener *listener,
+                                                  uint32_t milliseconds);
 
 /* Stops listening and frees the handle; accepted connections stay. NULL is allowed. */
 void sunder_listener_close(sunder_listener *listener);

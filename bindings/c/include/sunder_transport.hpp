@@ -183,6 +183,8 @@ public:
     Connection split() { return Connection(detail::check(sunder_connection_split(get()))); }
     // Ends the direction to the peer, and waits until all has arrived.
     void finish() { detail::check(sunder_connection_finish(get())); }
+    // From any thread: what waits for the connection in another one fails with SUNDER_CLOSED.
+    void abort() { detail::check(sunder_connection_abort(get())); }
 
     sunder_statistics statistics() const {
         sunder_statistics statistics{};
@@ -211,6 +213,10 @@ public:
         : handle_(detail::check(sunder_listen(address.c_str(), options.get()))) {}
 
     Connection accept() { return Connection(detail::check(sunder_listener_accept(get()))); }
+    Connection accept(std::chrono::milliseconds timeout) {
+        const std::uint32_t limit = detail::milliseconds(timeout);
+        return Connection(detail::check(sunder_listener_accept_timeout(get(), limit)));
+    }
     // ADDRESS:PORT.
     std::string address() const {
         char text[64];

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::sync::{Mutex, MutexGuard};
 
 use keys::PublicKey;
-use transport::{Messages, Reader, Writer};
+use transport::{Closer, Messages, Reader, Writer};
 
 use crate::arguments::{Input, Message, Output, StatisticsBuffer, Text, TextBuffer, null};
 use crate::error::{Code, Failure, run, run_free, try_lock};
@@ -16,6 +16,7 @@ use crate::options::Options;
 #[derive(Debug)]
 pub struct Connection {
     half: Mutex<Half>,
+    closer: Closer,
     transport: &'static str,
     peer: Option<PublicKey>,
 }
@@ -32,7 +33,14 @@ enum Half {
 impl Connection {
     pub(crate) fn new(connection: transport::Connection) -> Self {
         let (transport, peer) = (connection.transport(), connection.peer());
-        Self { half: Mutex::new(Half::Both(connection)), transport, peer }
+        let closer = connection.closer();
+        Self { half: Mutex::new(Half::Both(connection)), closer, transport, peer }
+    }
+
+    /// The same connection, with a half of it.
+    fn with(&self, half: Half) -> Self {
+        let closer = self.closer.clone();
+        Self { half: Mutex::new(half), closer, transport: self.transport, peer: self.peer }
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Half>, Failure> {
@@ -158,8 +166,7 @@ pub extern "C" fn sunder_connection_split(
         let Half::Both(both) = std::mem::replace(&mut *half, Half::Gone) else { unreachable!() };
         let (reader, writer) = both.split();
         *half = Half::Reads(reader);
-        let half = Mutex::new(Half::Writes(writer));
-        Ok(Some(Box::new(Connection { half, transport: whole.transport, peer: whole.peer })))
+        Ok(Some(Box::new(whole.with(Half::Writes(writer)))))
     })
 }
 
@@ -206,6 +213,15 @@ pub extern "C" fn sunder_connection_peer_key(
     run(|| {
         let connection = connection.ok_or_else(|| null("connection"))?;
         text.write(size, &connection.peer.map(|key| key.to_string()).unwrap_or_default())?;
+        Ok(Code::Ok as i32)
+    })
+}
+
+/// `sunder_connection_abort`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_connection_abort(connection: Option<&Connection>) -> i32 {
+    run(|| {
+        connection.ok_or_else(|| null("connection"))?.closer.close();
         Ok(Code::Ok as i32)
     })
 }

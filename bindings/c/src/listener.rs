@@ -1,10 +1,11 @@
 //! `sunder_listener_*`.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use crate::arguments::{Text, TextBuffer, null};
 use crate::connection::Connection;
-use crate::error::{Code, run, run_free, try_lock};
+use crate::error::{Code, Failure, run, run_free, try_lock};
 use crate::options::Options;
 
 /// `sunder_listener`
@@ -12,6 +13,12 @@ use crate::options::Options;
 pub struct Listener {
     listener: Mutex<transport::Listener>,
     address: String,
+}
+
+impl Listener {
+    fn lock(&self) -> Result<MutexGuard<'_, transport::Listener>, Failure> {
+        try_lock(&self.listener, "another thread waits for a connection")
+    }
 }
 
 /// `sunder_listen`
@@ -43,9 +50,22 @@ pub extern "C" fn sunder_listener_address(
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_listener_accept(listener: Option<&Listener>) -> Option<Box<Connection>> {
     run(|| {
-        let listener = listener.ok_or_else(|| null("listener"))?;
-        let listener = try_lock(&listener.listener, "another thread waits for a connection")?;
+        let listener = listener.ok_or_else(|| null("listener"))?.lock()?;
         Ok(Some(Box::new(Connection::new(listener.accept()?))))
+    })
+}
+
+/// `sunder_listener_accept_timeout`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_listener_accept_timeout(
+    listener: Option<&Listener>,
+    milliseconds: u32,
+) -> Option<Box<Connection>> {
+    run(|| {
+        let listener = listener.ok_or_else(|| null("listener"))?.lock()?;
+        let accepted = listener.accept_timeout(Duration::from_millis(milliseconds.into()))?;
+        let none = || Failure::new(Code::TimedOut, "no connection has come in time");
+        Ok(Some(Box::new(Connection::new(accepted.ok_or_else(none)?))))
     })
 }
 

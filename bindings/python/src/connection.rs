@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use transport::{Choice, Error, Reader, Writer};
+use transport::{Choice, Closer, Error, Reader, Writer};
 
 use crate::buffers::{as_bytes, with_bytes};
 use crate::errors::{SIGNALS_EVERY, busy, closed, exception, failed};
@@ -20,6 +20,7 @@ const MAX_READ: usize = 1 << 20;
 #[pyclass(frozen, module = "sunder_transport")]
 pub(crate) struct Connection {
     half: Mutex<Half>,
+    closer: Closer,
     transport: &'static str,
     peer: Option<String>,
 }
@@ -219,6 +220,11 @@ impl Connection {
         Ok(found)
     }
 
+    /// Ends the connection at once, from any thread: what waits for it in another one is `Closed`.
+    fn abort(&self, py: Python<'_>) {
+        py.detach(|| self.closer.close());
+    }
+
     /// Sends what waits in the buffer and closes the connection. `finish` says whether everything
     /// arrived.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -248,12 +254,14 @@ impl Connection {
     pub(crate) fn new(connection: transport::Connection, timeout: Option<Duration>) -> Self {
         let transport = connection.transport();
         let peer = connection.peer().map(|key| key.to_string());
+        let closer = connection.closer();
         let both = Both { connection, timeout, current: timeout, pending: false };
-        Self { half: Mutex::new(Half::Both(Box::new(both))), transport, peer }
+        Self { half: Mutex::new(Half::Both(Box::new(both))), closer, transport, peer }
     }
 
     fn with(&self, half: Half) -> Self {
-        Self { half: Mutex::new(half), transport: self.transport, peer: self.peer.clone() }
+        let (closer, peer) = (self.closer.clone(), self.peer.clone());
+        Self { half: Mutex::new(half), closer, transport: self.transport, peer }
     }
 
     fn lock(&self) -> PyResult<MutexGuard<'_, Half>> {

@@ -218,6 +218,25 @@ class Failures(unittest.TestCase):
             thread.join()
             self.assertEqual(got, [b"x"])
 
+    def test_abort_ends_what_another_thread_waits_for(self):
+        for name in NAMES:
+            with self.subTest(name):
+                one, other = pair(name)
+                (reader, writer), raised = one.split(), []
+
+                def read():
+                    try:
+                        reader.read()
+                    except transport.Closed as error:
+                        raised.append(error)
+
+                thread = threading.Thread(target=read)
+                thread.start()
+                writer.abort()
+                thread.join()
+                self.assertEqual(len(raised), 1)
+                other.close()
+
     def test_close_ends_accept_in_another_thread(self):
         listener = transport.Listener("127.0.0.1:0")
         raised = []

@@ -25,6 +25,8 @@ static void null_pointers(void) {
     FAILS_NULL(sunder_listen(NULL, options), SUNDER_USAGE, "address");
     FAILS_NULL(sunder_listen("127.0.0.1:0", NULL), SUNDER_USAGE, "options");
     FAILS_NULL(sunder_listener_accept(NULL), SUNDER_USAGE, "listener");
+    FAILS_NULL(sunder_listener_accept_timeout(NULL, 1), SUNDER_USAGE, "listener");
+    FAILS(sunder_connection_abort(NULL), SUNDER_USAGE, "connection");
     FAILS(sunder_listener_address(NULL, text, 65), SUNDER_USAGE, "listener");
     FAILS(sunder_connection_read(NULL, text, 1), SUNDER_USAGE, "connection");
     FAILS(sunder_connection_read_exact(NULL, text, 1), SUNDER_USAGE, "connection");
@@ -113,6 +115,7 @@ static void broken_connections(void) {
     CHECK(sunder_options_set_transport(client, "tcp") == SUNDER_OK);
     struct pair pair = {sunder_listen("127.0.0.1:0", server), NULL};
     CHECK(pair.listener != NULL);
+    FAILS_NULL(sunder_listener_accept_timeout(pair.listener, 50), SUNDER_TIMED_OUT, "in time");
     FAILS(sunder_listener_address(pair.listener, text, 8), SUNDER_TOO_LONG, "8");
     CHECK(sunder_listener_address(pair.listener, address, sizeof address) == SUNDER_OK);
     FAILS_NULL(sunder_listen(address, server), SUNDER_FAILED, "listen");

@@ -65,6 +65,45 @@ static void both_ways(sunder_connection *connection, size_t bytes, unsigned own,
     sunder_connection_close(writer);
 }
 
+struct reading {
+    sunder_connection *connection;
+    int64_t result;
+};
+
+static void *read_byte(void *argument) {
+    struct reading *reading = argument;
+    char byte;
+    reading->result = sunder_connection_read(reading->connection, &byte, 1);
+    return NULL;
+}
+
+static void *accept_and_read(void *argument) {
+    struct end *end = argument;
+    sunder_connection *connection = sunder_listener_accept(end->listener);
+    CHECK(connection != NULL);
+    CHECK(sunder_connection_write(connection, "x", 1) == SUNDER_OK);
+    char byte;
+    CHECK(sunder_connection_read(connection, &byte, 1) <= 0);
+    sunder_connection_close(connection);
+    return NULL;
+}
+
+/* Both ends wait for a byte; then this one ends the connection. */
+static void end_it(struct end *end, const char *address, sunder_options *client) {
+    pthread_t peer, thread;
+    CHECK(pthread_create(&peer, NULL, accept_and_read, end) == 0);
+    struct reading reading = {sunder_connect(address, client), 1};
+    CHECK(reading.connection != NULL);
+    char byte;
+    CHECK(sunder_connection_read(reading.connection, &byte, 1) == 1);
+    CHECK(pthread_create(&thread, NULL, read_byte, &reading) == 0);
+    CHECK(sunder_connection_abort(reading.connection) == SUNDER_OK);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(reading.result == SUNDER_CLOSED);
+    sunder_connection_close(reading.connection);
+    CHECK(pthread_join(peer, NULL) == 0);
+}
+
 static void *serve(void *argument) {
     struct end *end = argument;
     sunder_connection *connection = sunder_listener_accept(end->listener);
@@ -150,6 +189,7 @@ int main(int count, char **arguments) {
         both_ways(connection, end.bytes, 2, 1);
         sunder_connection_close(connection);
         CHECK(pthread_join(thread, NULL) == 0);
+        end_it(&end, address, client);
         printf("%s: %s\n", names[i], used);
     }
     sunder_options_free(client);

@@ -77,8 +77,11 @@ int main() {
     CHECK(moved.transport() == "tcp");
 
     sunder::Listener insecure("127.0.0.1:0", sunder::Options().insecure());
+    CHECK(failure([&] { insecure.accept(50ms); }) == SUNDER_TIMED_OUT);
     auto plain = sunder::connect(insecure.address(), sunder::Options().insecure().transport("tcp"));
     plain.write("x");
     plain.flush();
-    CHECK(insecure.accept().peer_key().empty());
+    CHECK(insecure.accept(10s).peer_key().empty());
+    moved.abort();
+    CHECK(failure([&] { moved.send("x"), moved.flush(); }) == SUNDER_CLOSED);
 }
