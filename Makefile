@@ -4,8 +4,8 @@ CARGO ?= cargo
 FUZZ_SECONDS ?= 600
 FIGURES ?=
 PREFIX ?= /usr/local
-FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst superpacket \
-	directory signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api
+FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst transport \
+	superpacket directory signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api
 
 .PHONY: help demo test lint bench speed docs fuzz soak browser neon figures setup setup-lab setup-lint audit install-lib
 

@@ -40,6 +40,9 @@ mod address;
 pub mod choice;
 mod error;
 pub mod files;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod measurement;
 mod messages;
 pub mod model;

@@ -1,0 +1,258 @@
+//! What fuzz targets do with the bytes of a connection.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use keys::SecretKey;
+use keys::noise::Ephemeral;
+use zeroize::Zeroizing;
+
+use crate::files::Receiver;
+use crate::net::Connection;
+use crate::protocol::file::{FromReceiver, FromSender};
+use crate::protocol::handshake::{Initiator, Mode, PREFIX_LEN, REPLY_LEN, REQUEST_LEN, answer};
+use crate::protocol::handshake::{Refusal, Session};
+use crate::protocol::records::{ChangedRecord, Opened, Opener};
+use crate::protocol::relay;
+use crate::stream::{ByteStream, PathStatistics};
+
+/// Gives any bytes to every parser. What is understood is encoded to the same bytes.
+///
+/// # Panics
+/// If it is not.
+pub fn parsers(bytes: &[u8]) {
+    if let Some(prefix) = bytes.first_chunk::<PREFIX_LEN>()
+        && let Ok(mode) = Mode::parse(prefix)
+    {
+        assert_eq!(mode.prefix(), *prefix);
+    }
+    if let Some(byte) = bytes.first()
+        && let Ok(refusal) = Refusal::parse(*byte)
+    {
+        assert_eq!(refusal.answer()[1], *byte);
+    }
+    if let Some(request) = bytes.first_chunk::<{ relay::REQUEST_LEN }>()
+        && let Some(relay::Request::Wait(secret)) = relay::Request::parse(request)
+    {
+        assert_eq!(*relay::Request::Wait(secret).encode(), *request);
+    }
+    let mut rest = bytes;
+    while let Ok(Ok(message)) = FromSender::read(&mut rest) {
+        assert!(bytes[..bytes.len() - rest.len()].ends_with(&message.encode()));
+    }
+    let mut rest = bytes;
+    while let Ok(message) = FromReceiver::read(&mut rest) {
+        let encoded = message.encode();
+        // The text of a failure may have had characters that are left out.
+        if !matches!(message, FromReceiver::Failed(_)) {
+            assert!(bytes[..bytes.len() - rest.len()].ends_with(&encoded));
+        }
+    }
+}
+
+/// Bytes that are not those of the other end end the handshake.
+///
+/// # Panics
+/// If they do not.
+pub fn handshake(change: impl Fn(&[u8]) -> Vec<u8>) {
+    let (_, request) = connect();
+    let seen = cut::<REQUEST_LEN>(&change(&request), &request);
+    assert_eq!(answered(&seen).is_some(), seen == request);
+    let (initiator, request) = connect();
+    let (_, reply) = answered(&request).expect("the real request");
+    let reply: [u8; REPLY_LEN] = *reply.last_chunk().expect("a reply is that long");
+    let seen = cut(&change(&reply), &reply);
+    assert_eq!(initiator.finish(&seen).is_ok(), seen == reply);
+}
+
+/// Whoever changes what crosses a connection gets nothing to its end that was not sent.
+///
+/// # Panics
+/// If that happens.
+pub fn records(chunks: &[Vec<u8>], pieces: &[u16], change: impl Fn(&[u8]) -> Vec<u8>) {
+    let (one, two) = sessions();
+    let (mut sealer, mut stream) = (one.sealer, Vec::new());
+    let chunks = chunks.iter().filter(|chunk| !chunk.is_empty());
+    chunks.clone().for_each(|chunk| sealer.seal(chunk, &mut stream));
+    sealer.seal(&[], &mut stream);
+    let sent = chunks.flatten().copied().collect::<Vec<u8>>();
+    let changed = change(&stream);
+    let mut received = Vec::new();
+    let end = deliver(two.opener, &changed, pieces, &mut received);
+    assert!(sent.starts_with(&received), "nothing but what was sent");
+    if changed == stream {
+        assert_eq!((end, received.len()), (Ok(true), sent.len()));
+    } else if end == Ok(true) {
+        // What comes after the end does not matter.
+        assert!(changed.starts_with(&stream) && received == sent);
+    }
+}
+
+/// Returns whether the stream has come to its end.
+fn deliver(
+    mut opener: Opener,
+    mut stream: &[u8],
+    pieces: &[u16],
+    received: &mut Vec<u8>,
+) -> Result<bool, ChangedRecord> {
+    let mut pieces = pieces.iter().map(|len| usize::from(*len).max(1)).cycle();
+    loop {
+        match opener.poll()? {
+            Opened::Data => {
+                let mut data = [0; 1000];
+                let len = opener.read(&mut data);
+                received.extend(&data[..len]);
+            }
+            Opened::End => return Ok(true),
+            Opened::Incomplete if stream.is_empty() => return Ok(false),
+            Opened::Incomplete => {
+                let space = opener.space();
+                let count = pieces.next().unwrap_or(1000).min(space.len()).min(stream.len());
+                space[..count].copy_from_slice(&stream[..count]);
+                stream = &stream[count..];
+                opener.filled(count);
+            }
+        }
+    }
+}
+
+/// A sender that sends these bytes creates nothing outside of the directory, and nothing in it but
+/// its file.
+///
+/// # Panics
+/// If it does.
+pub fn sender(directory: &Path, bytes: &[u8]) {
+    let inside = directory.join("inside");
+    std::fs::create_dir_all(&inside).expect("a directory for the test");
+    let stream = Arc::new(Memory(Mutex::new(bytes.iter().copied().collect())));
+    let connection = Connection::plain(stream, "a sender".into(), true);
+    let _ = Receiver::new(&inside, false).receive(connection, |_| {});
+    let names = |directory: &Path| {
+        let entries = std::fs::read_dir(directory).expect("it is there");
+        entries.map(|entry| entry.expect("an entry").file_name()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(directory), ["inside"]);
+    assert!(names(&inside).len() <= 1);
+    std::fs::remove_dir_all(&inside).expect("it is there");
+}
+
+/// A stream from which these bytes come, and which takes everything.
+struct Memory(Mutex<VecDeque<u8>>);
+
+impl ByteStream for Memory {
+    fn read(&self, to: &mut [u8]) -> io::Result<usize> {
+        io::Read::read(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), to)
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn close(&self) {}
+
+    fn set_timeout(&self, _timeout: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, 1).into()
+    }
+
+    fn transport(&self) -> &'static str {
+        "memory"
+    }
+
+    fn statistics(&self) -> PathStatistics {
+        PathStatistics::default()
+    }
+}
+
+fn secret(number: u8) -> SecretKey {
+    SecretKey::new(&[number; 32])
+}
+
+fn ephemeral(number: u8) -> Ephemeral {
+    Ephemeral(Zeroizing::new([number; 32]))
+}
+
+fn connect() -> (Initiator, [u8; REQUEST_LEN]) {
+    let (initiator, hello) = Initiator::new(&secret(1), &secret(2).public(), ephemeral(3));
+    (initiator, *hello.last_chunk().expect("a hello is longer"))
+}
+
+fn answered(request: &[u8; REQUEST_LEN]) -> Option<(Session, [u8; 1 + REPLY_LEN])> {
+    answer(&secret(2), request, |_| true, ephemeral(4)).ok()
+}
+
+fn sessions() -> (Session, Session) {
+    let (initiator, request) = connect();
+    let (mut two, reply) = answered(&request).expect("the real request");
+    let reply = reply.last_chunk().expect("a reply is that long");
+    let (one, confirm) = initiator.finish(reply).expect("the real reply");
+    two.opener.space()[..confirm.len()].copy_from_slice(&confirm);
+    two.opener.filled(confirm.len());
+    assert_eq!(two.opener.poll(), Ok(Opened::Data));
+    two.opener.read(&mut [0; 1]);
+    (one, two)
+}
+
+/// The bytes, cut to the length, or filled up with those of `rest`.
+fn cut<const N: usize>(bytes: &[u8], rest: &[u8; N]) -> [u8; N] {
+    let mut all = *rest;
+    let len = bytes.len().min(N);
+    all[..len].copy_from_slice(&bytes[..len]);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_bytes_are_refused_or_understood(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            parsers(&bytes);
+        }
+
+        #[test]
+        fn changed_bytes_are_refused(
+            at in any::<prop::sample::Index>(), to in any::<u8>(), chunks in prop::collection::vec(
+                prop::collection::vec(any::<u8>(), 0..300), 0..4
+            ), pieces in prop::collection::vec(any::<u16>(), 0..3),
+        ) {
+            let change = |bytes: &[u8]| {
+                let mut bytes = bytes.to_vec();
+                let at = at.index(bytes.len());
+                bytes[at] = to;
+                bytes
+            };
+            handshake(change);
+            records(&chunks, &pieces, change);
+            records(&chunks, &pieces, <[u8]>::to_vec);
+        }
+
+        #[test]
+        fn a_sender_creates_its_file_only(
+            name in "[./a\\\\]{0,9}", rest in prop::collection::vec(0..6_u8, 0..40),
+        ) {
+            let directory = tempfile::tempdir().unwrap();
+            let mut bytes = vec![1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 4, 0];
+            bytes.push(u8::try_from(name.len()).unwrap());
+            bytes.extend(name.as_bytes());
+            bytes.extend(rest);
+            sender(directory.path(), &bytes);
+        }
+    }
+}
