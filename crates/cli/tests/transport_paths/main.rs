@@ -1,4 +1,5 @@
-//! `sunder transport` between emulated hosts: a long path, one that fails for a time, a full disk.
+//! `sunder transport` between emulated hosts: a long path, one that fails, reorders or doubles, a
+//! full disk, peers that stop or disappear, strangers.
 //! Without user namespaces and `/dev/net/tun`, prints that the tests were skipped.
 //!
 //! `cargo test --package sunder-cli --test transport_paths -- --ignored` also lets a path die for
@@ -6,6 +7,7 @@
 
 #[path = "../emulation/mod.rs"]
 mod emulation;
+mod faults;
 
 use std::fs;
 use std::path::PathBuf;
@@ -30,6 +32,14 @@ fn main() -> ExitCode {
         test("a_file_crosses_a_path_of_300_ms_by_every_transport", long_path),
         test("a_transfer_waits_while_its_path_fails", short_failure),
         test("a_full_disk_is_named_and_the_transfer_goes_on_later", full_disk),
+        test("a_peer_that_does_not_read_is_an_error_in_time", faults::peer_that_does_not_read),
+        test("a_path_that_dies_is_an_error_in_time", faults::path_that_dies),
+        test("a_peer_that_disappears_is_an_error_in_time", faults::peer_that_disappears),
+        test(
+            "streams_are_exact_on_a_path_that_reorders_and_doubles",
+            faults::reordered_and_doubled,
+        ),
+        test("a_million_datagrams_of_strangers_change_nothing", faults::million_datagrams),
         test("a_path_that_was_dead_for_long_is_used_again", long_failure).with_ignored_flag(true),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
@@ -39,7 +49,7 @@ fn main() -> ExitCode {
 struct Pair {
     network: Network,
     directory: tempfile::TempDir,
-    _receiver: Process,
+    receiver: Process,
     /// What follows `sunder transport send FILE`.
     options: Vec<String>,
 }
@@ -56,7 +66,7 @@ impl Pair {
         let network = network(&topology, directory.path());
         fs::create_dir(directory.path().join("out")).unwrap();
         let (receiver, options) = start(&network, &directory);
-        Self { network, directory, _receiver: receiver, options }
+        Self { network, directory, receiver, options }
     }
 
     fn path(&self, name: &str) -> PathBuf {

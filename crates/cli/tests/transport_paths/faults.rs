@@ -1,0 +1,288 @@
+//! Every transport while its path or its peer fails: each call ends in bounded time with an error
+//! that names what it waited for, and nothing but what was sent arrives.
+
+use std::io::{self, Read, Write};
+use std::net::UdpSocket;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::{Conditions, Direction, Network};
+use transport::{Connection, Error, Listener, Options, Reader, Security, Step, Writer, connect};
+
+use crate::emulation::network;
+use crate::{Pair, pattern};
+
+/// How long a read or write waits in these tests.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a write may add to that: connections that are being closed send what they have.
+const SLACK: Duration = Duration::from_secs(10);
+
+/// What a connection may take while the peer reads nothing, with buffers of a MiB.
+const MAX_TAKEN: usize = 64 << 20;
+
+/// The transports with one path; `udp` has no repair, so that a lossy path is none for it.
+fn transports(is_lossy: bool) -> impl Iterator<Item = &'static str> {
+    let names = transport::names().map(|(name, _)| name);
+    names.filter(move |name| *name != "micss" && !(is_lossy && *name == "udp"))
+}
+
+/// Two hosts with a link.
+struct Hosts {
+    network: Network,
+    _directory: tempfile::TempDir,
+}
+
+impl Hosts {
+    fn new(conditions: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let topology = format!(
+            "measure = {{ driver = \"accuracy\", values = {{}} }}\n\
+             [hosts.client]\n[hosts.server]\n\
+             [links.a]\nhosts = [\"client\", \"server\"]\nboth = {{ {conditions} }}\n"
+        );
+        Self { network: network(&topology, directory.path()), _directory: directory }
+    }
+
+    /// A connection by a transport: the client's end and the server's.
+    fn connect(&self, transport: &str) -> [Connection; 2] {
+        let open = Security::open(transport::random_identity().unwrap());
+        let key = open.public_key().unwrap();
+        let options = |security| Options {
+            transport: transport.parse().unwrap(),
+            buffer: Some(1 << 20),
+            timeout: Some(TIMEOUT),
+            ..Options::new(security)
+        };
+        let address = self.network.address("server", "a").unwrap();
+        let server = self.network.host("server").unwrap();
+        let bind = || Listener::bind(&format!("{address}:0"), &options(open)).unwrap();
+        let listener = server.run(bind).unwrap();
+        let address = listener.local_addr().to_string();
+        let pinned = Security::pinned(transport::random_identity().unwrap(), vec![key]);
+        let client = self.network.host("client").unwrap();
+        thread::scope(|scope| {
+            let accepted = scope.spawn(move || listener.accept_timeout(SLACK).unwrap().unwrap());
+            let connected = client.run(|| connect(&address, &options(pinned)).unwrap()).unwrap();
+            [connected, accepted.join().unwrap()]
+        })
+    }
+
+    fn cut(&self) {
+        for direction in [Direction::Forward, Direction::Back] {
+            let lost = Conditions { loss: 1.0, ..Conditions::default() };
+            self.network.link("a").unwrap().set(direction, lost).unwrap();
+        }
+    }
+}
+
+/// Runs a test with each transport at the same time, so that waiting takes no longer than with one.
+fn with_each(is_lossy: bool, run: impl Fn(&'static str) + Sync) {
+    thread::scope(|scope| {
+        let threads: Vec<_> = transports(is_lossy)
+            .map(|name| {
+                (
+                    name,
+                    scope.spawn({
+                        let run = &run;
+                        move || run(name)
+                    }),
+                )
+            })
+            .collect();
+        for (name, thread) in threads {
+            assert!(thread.join().is_ok(), "{name}");
+        }
+    });
+}
+
+/// Writes until that fails. Returns the error, and how much was taken.
+fn write_on(connection: &mut Connection) -> (io::Error, usize) {
+    let block = vec![7; 1 << 16];
+    let mut taken = 0;
+    loop {
+        match connection.write(&block) {
+            Ok(count) => taken += count,
+            Err(error) => return (error, taken),
+        }
+    }
+}
+
+fn is_timeout_in(error: &io::Error, expected: Step) -> bool {
+    matches!(Error::of(error), Some(Error::TimedOut { step, .. }) if *step == expected)
+}
+
+pub(crate) fn peer_that_does_not_read() {
+    let hosts = Hosts::new("rate_mbit = 300, delay_ms = 5");
+    with_each(false, |name| {
+        let [mut client, _server] = hosts.connect(name);
+        let began = Instant::now();
+        let (error, taken) = write_on(&mut client);
+        assert!(is_timeout_in(&error, Step::Write), "{name}: {error}");
+        assert!(taken < MAX_TAKEN, "{name}: {taken} bytes were taken");
+        assert!(began.elapsed() < TIMEOUT + SLACK, "{name}: {:?}", began.elapsed());
+    });
+}
+
+pub(crate) fn path_that_dies() {
+    let hosts = Hosts::new("rate_mbit = 300, delay_ms = 5");
+    let ends: Vec<_> = transports(false).map(|name| (name, hosts.connect(name))).collect();
+    thread::scope(|scope| {
+        let threads: Vec<_> = ends
+            .into_iter()
+            .map(|(name, [mut client, mut server])| {
+                let reading = scope.spawn(move || io::copy(&mut server, &mut io::sink()));
+                (name, scope.spawn(move || write_on(&mut client).0), reading)
+            })
+            .collect();
+        let began = Instant::now();
+        let carried =
+            || hosts.network.link("a").unwrap().counts(Direction::Forward).delivered_bytes;
+        crate::emulation::until("something is carried", || carried() > 3_000_000);
+        hosts.cut();
+        for (name, writing, reading) in threads {
+            let error = writing.join().unwrap();
+            assert!(is_timeout_in(&error, Step::Write), "{name}: {error}");
+            let error = reading.join().unwrap().unwrap_err();
+            assert!(is_timeout_in(&error, Step::Read), "{name}: {error}");
+        }
+        assert!(began.elapsed() < TIMEOUT + 2 * SLACK, "{:?}", began.elapsed());
+    });
+}
+
+pub(crate) fn peer_that_disappears() {
+    let mut pair = Pair::new("rate_mbit = 50, delay_ms = 5");
+    let (address, key) = (pair.options[0].clone(), pair.options[2].parse().unwrap());
+    let host = pair.network.host("sender").unwrap();
+    let connections: Vec<_> = transports(false)
+        .map(|name| {
+            let security = Security::pinned(transport::random_identity().unwrap(), vec![key]);
+            let options = Options {
+                transport: name.parse().unwrap(),
+                timeout: Some(TIMEOUT),
+                ..Options::new(security)
+            };
+            (name, host.run(|| connect(&address, &options).unwrap()).unwrap())
+        })
+        .collect();
+    pair.receiver.0.kill().unwrap();
+    pair.receiver.0.wait().unwrap();
+    thread::scope(|scope| {
+        for (name, mut connection) in connections {
+            scope.spawn(move || {
+                let began = Instant::now();
+                let (error, _) = write_on(&mut connection);
+                // The kernel of a peer that is gone says so by TCP.
+                assert!(Error::of(&error).is_some(), "{name}: {error}");
+                assert!(error.to_string().contains("waiting until"), "{name}: {error}");
+                assert!(began.elapsed() < TIMEOUT + SLACK, "{name}: {:?}", began.elapsed());
+            });
+        }
+    });
+}
+
+pub(crate) fn reordered_and_doubled() {
+    let hosts = Hosts::new(
+        "rate_mbit = 100, delay_ms = 10, loss = 0.005, reorder = 0.05, reorder_ms = 8, duplicate = 0.05",
+    );
+    let data = &pattern(2_000_000);
+    with_each(true, |name| {
+        thread::scope(|scope| {
+            // Both have everything before one closes.
+            let ends = hosts.connect(name).map(|end| scope.spawn(|| exchange(end, data)));
+            for end in ends {
+                let (_connection, read) = end.join().unwrap();
+                assert!(read == *data, "{name}: other bytes");
+            }
+        });
+    });
+}
+
+/// Writes bytes and reads as many at the same time.
+fn exchange(connection: Connection, data: &[u8]) -> ((Reader, Writer), Vec<u8>) {
+    let (mut reader, mut writer) = connection.split();
+    let mut read = vec![0; data.len()];
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| reader.read_exact(&mut read).unwrap());
+        writer.write_all(data).unwrap();
+        writer.flush().unwrap();
+        reading.join().unwrap();
+    });
+    ((reader, writer), read)
+}
+
+/// A million datagrams, random ones and changed ones of real connections, at a listener.
+pub(crate) fn million_datagrams() {
+    let pair = Pair::new("delay_ms = 1");
+    let address = pair.network.address("receiver", "a").unwrap();
+    let host = pair.network.host("receiver").unwrap();
+    let resident = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", pair.receiver.0.id()));
+        let status = status.unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    };
+    let seen = first_datagrams(&pair);
+    assert!(seen.len() > 4, "{}", seen.len());
+    let before = resident();
+    host.run(|| {
+        let mut rng = sim::Rng::new(1);
+        let sockets: Vec<_> = (0..16).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect();
+        for socket in &sockets {
+            socket.connect((address, 7000)).unwrap();
+        }
+        for _ in 0..1_000_000 {
+            let mut datagram = rng.pick(&seen).unwrap().clone();
+            match rng.below(3) {
+                0 => {
+                    datagram = (0..rng.index(200)).map(|_| rng.bytes::<1>()[0]).collect();
+                }
+                1 => {}
+                _ => datagram.truncate(1 + rng.index(datagram.len())),
+            }
+            for _ in 0..rng.index(4) {
+                let index = rng.index(datagram.len());
+                if let Some(byte) = datagram.get_mut(index) {
+                    *byte = rng.bytes::<1>()[0];
+                }
+            }
+            // A full buffer, or a refusal, is no failure.
+            let _ = rng.pick(&sockets).unwrap().send(&datagram);
+        }
+    })
+    .unwrap();
+    let after = resident();
+    println!("{before} kB before, {after} kB after");
+    assert!(after < before + (64 << 10), "{before} kB before, {after} kB after");
+    for name in transports(false) {
+        let data = pattern(100_000);
+        let sent = pair.send(name, &data, &["--transport", name]).wait_with_output().unwrap();
+        crate::succeeded(&sent);
+        assert!(std::fs::read(pair.path("out").join(name)).unwrap() == data, "{name}");
+    }
+}
+
+/// The first datagrams of each transport over UDP, as a socket sees them that answers nothing.
+fn first_datagrams(pair: &Pair) -> Vec<Vec<u8>> {
+    let address = pair.network.address("receiver", "a").unwrap();
+    let bind = || UdpSocket::bind((address, 7001)).unwrap();
+    let socket = pair.network.host("receiver").unwrap().run(bind).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let key = pair.options[2].parse().unwrap();
+    let host = pair.network.host("sender").unwrap();
+    for name in transports(false) {
+        let security = Security::pinned(transport::random_identity().unwrap(), vec![key]);
+        let options = Options {
+            transport: name.parse().unwrap(),
+            connect_timeout: Duration::from_millis(500),
+            ..Options::new(security)
+        };
+        assert!(host.run(|| connect(&format!("{address}:7001"), &options).is_err()).unwrap());
+    }
+    let mut datagrams = Vec::new();
+    let mut buffer = [0; 2048];
+    while let Ok(len) = socket.recv(&mut buffer) {
+        datagrams.push(buffer[..len].to_vec());
+    }
+    datagrams
+}
