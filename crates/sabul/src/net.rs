@@ -2,6 +2,8 @@
 
 mod connection;
 mod endpoint;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -97,6 +97,22 @@ impl Batch {
         self.runs.iter().map(|run| (&self.bytes[run.start..run.start + run.len], run.segment))
     }
 
+    /// Where bytes are that a run has, from the beginning of the batch.
+    pub(crate) fn position_of(&self, bytes: &[u8]) -> Option<usize> {
+        let position = bytes.as_ptr().addr().checked_sub(self.bytes.as_ptr().addr())?;
+        (position < self.used).then_some(position)
+    }
+
+    /// Removes the datagrams before a position, which is the beginning of one.
+    pub fn skip(&mut self, position: usize) {
+        self.runs.retain_mut(|run| {
+            let skipped = position.saturating_sub(run.start).min(run.len);
+            run.start += skipped;
+            run.len -= skipped;
+            run.len > 0
+        });
+    }
+
     /// Removes all datagrams.
     pub fn clear(&mut self) {
         self.used = 0;
@@ -181,6 +197,21 @@ mod tests {
                 let expected = vec![u8::try_from(i % 251).unwrap(); len];
                 prop_assert_eq!(datagram, &expected);
             }
+        }
+
+        #[test]
+        fn skip_keeps_the_rest(
+            lengths in prop::collection::vec(1..4_usize, 1..200), index in any::<prop::sample::Index>()
+        ) {
+            let first = index.index(lengths.len());
+            let mut batch = filled(&lengths);
+            batch.skip(lengths[..first].iter().sum());
+            let left: Vec<u8> =
+                batch.runs().flat_map(|(bytes, segment)| bytes.chunks(segment))
+                .map(|datagram| datagram[0]).collect();
+            let expected: Vec<u8> =
+                (first..lengths.len()).map(|i| u8::try_from(i % 251).unwrap()).collect();
+            prop_assert_eq!(left, expected);
         }
 
         #[test]

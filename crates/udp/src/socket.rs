@@ -81,6 +81,9 @@ pub struct Sent {
     /// The error number of GSO, if it has failed for the first time since it last worked. Datagrams
     /// are sent one by one from now on, and GSO is tried again every minute.
     pub gso_error: Option<i32>,
+    /// If the buffer of the socket or device became full: where in the batch the datagrams begin
+    /// that did not fit, in bytes.
+    pub full_at: Option<usize>,
 }
 
 impl Socket {
@@ -178,11 +181,11 @@ impl Socket {
     pub fn send(&mut self, batch: &Batch, to: SocketAddr) -> Sent {
         let (to, to_len) = raw_address(to);
         let uses_gso = self.gso.is_due(Instant::now);
-        let (datagrams, result) =
-            send_runs(batch.runs(), uses_gso, |runs| send_messages(&self.inner, runs, &to, to_len));
+        let (datagrams, result, full_at) =
+            send_until_full(batch, uses_gso, |runs| send_messages(&self.inner, runs, &to, to_len));
         let gso_error = self.gso.handle_result(result, Instant::now);
         let refused = batch.runs().map(datagram_count).sum::<usize>() - datagrams;
-        Sent { datagrams, refused, gso_error }
+        Sent { datagrams, refused, gso_error, full_at }
     }
 }
 
@@ -215,6 +218,24 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.as_fd()
     }
+}
+
+/// Sends a batch as [`send_runs`] does. Also returns where the datagrams begin that did not fit,
+/// if a buffer was full.
+fn send_until_full<'a>(
+    batch: &'a Batch,
+    uses_gso: bool,
+    mut send_messages: impl FnMut(&[(&'a [u8], usize)]) -> Result<usize, libc::c_int>,
+) -> (usize, Option<GsoResult>, Option<usize>) {
+    let mut full_at = None;
+    let (datagrams, result) = send_runs(batch.runs(), uses_gso, |runs| {
+        let taken = send_messages(runs);
+        if taken.is_err_and(is_full) {
+            full_at = runs.first().and_then(|(bytes, _)| batch.position_of(bytes));
+        }
+        taken
+    });
+    (datagrams, result, full_at)
 }
 
 /// Sends runs, many at once, or single datagrams without GSO. `send_messages` returns the number of
@@ -405,13 +426,40 @@ mod tests {
             let (mut from, to, address) = pair();
             from.gso.retry_at = (!uses_gso).then(|| Instant::now() + GSO_RETRY_INTERVAL);
             let sent = from.send(&batch, address);
-            assert_eq!(sent, Sent { datagrams: lengths.len(), refused: 0, gso_error: None });
+            assert_eq!(
+                sent,
+                Sent { datagrams: lengths.len(), refused: 0, gso_error: None, full_at: None }
+            );
             assert_eq!(from.gso.is_due(Instant::now), uses_gso, "loopback cuts");
             let received = receive_all(&to, lengths.len());
             for (i, (datagram, &length)) in received.iter().zip(&lengths).enumerate() {
                 assert_eq!(datagram.len(), length, "datagram {i}");
                 assert!(datagram.iter().all(|&byte| usize::from(byte) == i % 251), "datagram {i}");
             }
+        }
+    }
+
+    #[test]
+    fn what_a_full_buffer_does_not_take_can_be_sent_later() {
+        let lengths = [vec![1400; 40], vec![1401], vec![1402; 30], vec![60; 3]].concat();
+        for uses_gso in [true, false] {
+            let (mut batch, mut sent, mut calls) = (batch(&lengths), Vec::new(), 0);
+            // Every second call finds the buffer full.
+            while let (_, _, Some(at)) = send_until_full(&batch, uses_gso, |runs| {
+                calls += 1;
+                if calls % 2 == 0 {
+                    return Err(libc::EAGAIN);
+                }
+                sent.extend(runs[0].0.chunks(runs[0].1).map(<[u8]>::to_vec));
+                Ok(1)
+            }) {
+                batch.skip(at);
+            }
+            assert!(calls > 4);
+            for (i, (datagram, &length)) in sent.iter().zip(&lengths).enumerate() {
+                assert_eq!((datagram.len(), datagram[0]), (length, u8::try_from(i).unwrap()));
+            }
+            assert_eq!(sent.len(), lengths.len());
         }
     }
 
@@ -424,7 +472,7 @@ mod tests {
             (to, address)
         };
         let sent = from.send(&too_long, address);
-        assert_eq!(sent, Sent { datagrams: 2, refused: 1, gso_error: None });
+        assert_eq!(sent, Sent { datagrams: 2, refused: 1, gso_error: None, full_at: None });
         assert_eq!(receive_all(&to, 2).len(), 2);
     }
 

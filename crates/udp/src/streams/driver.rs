@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +48,8 @@ pub(super) struct Driver {
     /// `None` while it is read.
     received: Option<RecvBuffer>,
     batch: Batch,
+    /// To whom the batch is to be sent, if there is one.
+    unsent: Option<SocketAddr>,
     datagram: Vec<u8>,
 }
 
@@ -74,6 +77,7 @@ impl Driver {
             due: Vec::new(),
             received: Some(RecvBuffer::new()),
             batch: Batch::default(),
+            unsent: None,
             datagram: Vec::new(),
         })
     }
@@ -127,15 +131,24 @@ impl Driver {
             {
                 self.make_due(key);
             }
-            for key in std::mem::take(&mut self.due) {
+            self.send();
+            let mut due = std::mem::take(&mut self.due).into_iter();
+            while self.unsent.is_none()
+                && let Some(key) = due.next()
+            {
                 self.serve(key);
             }
+            self.due.extend(due);
             if self.connections.is_empty() && !self.is_listening() {
                 return;
             }
             let next = self.deadlines.first().map_or(Duration::MAX, |(deadline, _)| *deadline);
-            let sleep = next.saturating_sub(now()).min(MAX_SLEEP);
-            if !sleep.is_zero() && self.wake.sleep(&self.socket, sleep).is_err() {
+            let sleep = match self.unsent {
+                Some(_) => MAX_SLEEP,
+                None => next.saturating_sub(now()).min(MAX_SLEEP),
+            };
+            let until_room = self.unsent.is_some();
+            if !sleep.is_zero() && self.wake.sleep(&self.socket, until_room, sleep).is_err() {
                 return;
             }
         }
@@ -258,10 +271,9 @@ impl Driver {
         drop(shared);
         entry.slot.wake(waiting);
         if let Some(to) = to {
-            self.socket.send(&self.batch, to);
-            self.batch.clear();
+            self.unsent = Some(to);
         }
-        if !entry.is_accepted && state.phase != Phase::Connecting {
+        if !entry.is_accepted && state.phase == Phase::Open {
             entry.is_accepted = true;
             self.shaking_hands -= 1;
             let slot = entry.slot.clone();
@@ -275,6 +287,18 @@ impl Driver {
                 }
             }
             None => self.remove(key),
+        }
+        self.send();
+    }
+
+    /// Sends what there is, until the socket's buffer is full.
+    fn send(&mut self) {
+        let Some(to) = self.unsent else { return };
+        if let Some(position) = self.socket.send(&self.batch, to).full_at {
+            self.batch.skip(position);
+        } else {
+            self.batch.clear();
+            self.unsent = None;
         }
     }
 

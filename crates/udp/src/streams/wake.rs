@@ -41,10 +41,18 @@ impl Wake {
         std::mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sleeps until a datagram has arrived, somebody wakes it, or time has passed.
-    pub(super) fn sleep(&self, socket: &Socket, time: Duration) -> io::Result<()> {
+    /// Sleeps until a datagram has arrived, there is room for one if `until_room`, somebody wakes
+    /// it, or time has passed.
+    pub(super) fn sleep(
+        &self,
+        socket: &Socket,
+        until_room: bool,
+        time: Duration,
+    ) -> io::Result<()> {
         let timeout = Timespec::try_from(time).ok();
-        let fds = &mut [PollFd::new(socket, PollFlags::IN), PollFd::new(self, PollFlags::IN)];
+        let mut events = PollFlags::IN;
+        events.set(PollFlags::OUT, until_room);
+        let fds = &mut [PollFd::new(socket, events), PollFd::new(self, PollFlags::IN)];
         match poll(fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
