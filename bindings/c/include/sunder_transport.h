@@ -96,6 +96,9 @@ int32_t sunder_options_add_peer_key(sunder_options *options, const char *key);
 /* No encryption and no authentication: whoever is on the path can read and change everything. */
 int32_t sunder_options_set_insecure(sunder_options *options);
 
+/* Lets "udp", which sends nothing again, be used on a path that was seen to lose packets. */
+int32_t sunder_options_set_accept_loss(sunder_options *options);
+
 /* TCP's congestion control, as "bbr" or "cubic". */
 int32_t sunder_options_set_congestion_control(sunder_options *options, const char *name);
 
@@ -121,7 +124,8 @@ int32_t sunder_options_public_key(const sunder_options *options, char *text, siz
 /* One end of a connection, or, after sunder_connection_split, one direction of it. */
 typedef struct sunder_connection sunder_connection;
 
-/* Connects to HOST:PORT. Blocks until the peer is authenticated. */
+/* Connects to HOST:PORT, or to TOKEN@HOST:PORT, where one waits at a relay. Blocks until the peer is
+ * authenticated. */
 sunder_connection *sunder_connect(const char *address, const sunder_options *options);
 
 /* Reads at least one byte and at most size. Returns how many; 0 at the end of the stream, or if

@@ -91,6 +91,8 @@ public:
     }
     // Neither encrypted nor authenticated.
     Options &insecure() & { return with(sunder_options_set_insecure(get())); }
+    // "udp" also on a path that loses packets.
+    Options &accept_loss() & { return with(sunder_options_set_accept_loss(get())); }
     Options &congestion_control(const std::string &name) & {
         return with(sunder_options_set_congestion_control(get(), name.c_str()));
     }
@@ -110,6 +112,7 @@ public:
     Options &&identity_file(const std::string &path) && { return std::move(identity_file(path)); }
     Options &&peer_key(const std::string &key) && { return std::move(peer_key(key)); }
     Options &&insecure() && { return std::move(insecure()); }
+    Options &&accept_loss() && { return std::move(accept_loss()); }
     Options &&congestion_control(const std::string &name) && {
         return std::move(congestion_control(name));
     }

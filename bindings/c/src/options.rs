@@ -96,6 +96,15 @@ pub extern "C" fn sunder_options_set_insecure(options: Option<&mut Options>) -> 
     })
 }
 
+/// `sunder_options_set_accept_loss`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_options_set_accept_loss(options: Option<&mut Options>) -> i32 {
+    set(options, |options| {
+        options.others.accept_loss = true;
+        Ok(())
+    })
+}
+
 /// `sunder_options_set_congestion_control`
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_options_set_congestion_control(

@@ -47,7 +47,7 @@ struct Both {
 #[pyfunction]
 #[pyo3(signature = (
     address, *, peer=None, identity=None, transport="auto", insecure=false, exchange=None,
-    timeout=None, connect_timeout=10.0, congestion_control=None
+    timeout=None, connect_timeout=10.0, congestion_control=None, accept_loss=false
 ))]
 #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
 pub(crate) fn connect(
@@ -61,11 +61,13 @@ pub(crate) fn connect(
     timeout: Option<f64>,
     connect_timeout: f64,
     congestion_control: Option<String>,
+    accept_loss: bool,
 ) -> PyResult<Connection> {
     let peers = peer.into_iter().collect();
     let common = Common { identity, peers, insecure, timeout, connect_timeout, congestion_control };
     let mut options = common.options()?;
     options.transport = transport.parse::<Choice>().map_err(failed)?;
+    options.accept_loss = accept_loss;
     options.exchange = exchange.map(self::exchange);
     let connection = py.detach(|| transport::connect(address, &options)).map_err(failed)?;
     Ok(Connection::new(connection, options.timeout))

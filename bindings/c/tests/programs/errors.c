@@ -14,6 +14,7 @@ static void null_pointers(void) {
     FAILS(sunder_options_set_identity_file(options, NULL), SUNDER_USAGE, "path");
     FAILS(sunder_options_add_peer_key(options, NULL), SUNDER_USAGE, "key");
     FAILS(sunder_options_set_insecure(NULL), SUNDER_USAGE, "options");
+    FAILS(sunder_options_set_accept_loss(NULL), SUNDER_USAGE, "options");
     FAILS(sunder_options_set_congestion_control(options, NULL), SUNDER_USAGE, "name");
     FAILS(sunder_options_set_expected_exchange(NULL, 1, 1, 1), SUNDER_USAGE, "options");
     FAILS(sunder_options_set_connect_timeout(NULL, 1), SUNDER_USAGE, "options");

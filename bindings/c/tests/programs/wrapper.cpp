@@ -38,6 +38,7 @@ int main() {
                       .transport("tcp")
                       .peer_key(server.public_key())
                       .expect(1000, 1000, 3)
+                      .accept_loss()
                       .connect_timeout(10s)
                       .timeout(200ms);
     auto accepting = std::async(std::launch::async, [&] { return listener.accept(); });

@@ -98,5 +98,6 @@ def connect(
     timeout: float | None = None,
     connect_timeout: float = 10.0,
     congestion_control: str | None = None,
+    accept_loss: bool = False,
 ) -> Connection: ...
 def transports() -> dict[str, str]: ...
