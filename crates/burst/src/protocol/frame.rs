@@ -13,6 +13,10 @@ const REPAIR: u8 = 7;
 const STREAM: u8 = 8;
 const STREAM_END: u8 = 1;
 const STREAM_URGENT: u8 = 2;
+const STREAM_FIRST: u8 = 4;
+
+/// The unit of rates in acknowledgements, in bytes/s.
+const RATE_UNIT: f64 = 1000.0;
 
 /// The bytes of a stream frame before its data.
 pub(in crate::protocol) const STREAM_OVERHEAD: usize = 9;
@@ -25,7 +29,7 @@ pub(in crate::protocol) const MAX_SYMBOLS: usize = 128;
 pub(in crate::protocol) const MAX_REPAIR_SYMBOLS: usize = 64;
 
 /// A frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(in crate::protocol) enum Frame<'a> {
     Ping,
     Ack(Ack<'a>),
@@ -42,10 +46,18 @@ pub(in crate::protocol) enum Frame<'a> {
 pub(in crate::protocol) struct Stream<'a> {
     pub(in crate::protocol) offset: u64,
     pub(in crate::protocol) data: &'a [u8],
+    pub(in crate::protocol) flags: StreamFlags,
+}
+
+/// What is special about data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::protocol) struct StreamFlags {
     /// Whether the stream ends here.
     pub(in crate::protocol) is_end: bool,
     /// Whether it is to be acknowledged at once.
     pub(in crate::protocol) is_urgent: bool,
+    /// Whether a train of packets begins here.
+    pub(in crate::protocol) is_first: bool,
 }
 
 /// A repair symbol.
@@ -95,7 +107,7 @@ pub(in crate::protocol) enum CloseReason {
 }
 
 /// What has arrived.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(in crate::protocol) struct Ack<'a> {
     pub(in crate::protocol) largest: u64,
     /// When the largest arrived, by the receiver's clock, in µs.
@@ -106,6 +118,8 @@ pub(in crate::protocol) struct Ack<'a> {
     pub(in crate::protocol) stream_end: u64,
     /// The stream may be sent up to here.
     pub(in crate::protocol) window: u64,
+    /// The rate of a train that has arrived, in bytes/s.
+    pub(in crate::protocol) train_rate: Option<f64>,
     ranges: AckRanges<'a>,
 }
 
@@ -195,17 +209,21 @@ fn next<'a>(bytes: &mut &'a [u8]) -> Option<Option<Frame<'a>>> {
             longest: u16::from_be_bytes(read(&mut rest)?),
         },
         REPAIR => Frame::Repair(read_repair(&mut rest)?),
-        STREAM..12 => {
+        STREAM..16 => {
             let offset = u64::from_be_bytes(read(&mut rest)?);
             let data = std::mem::take(&mut rest);
             let flags = kind - STREAM;
-            let (is_end, is_urgent) = (flags & STREAM_END != 0, flags & STREAM_URGENT != 0);
-            let is_right = (is_end || !data.is_empty())
+            let flags = StreamFlags {
+                is_end: flags & STREAM_END != 0,
+                is_urgent: flags & STREAM_URGENT != 0,
+                is_first: flags & STREAM_FIRST != 0,
+            };
+            let is_right = (flags.is_end || !data.is_empty())
                 && offset.checked_add(data.len() as u64).is_some_and(|end| end < MAX_NUMBER);
             if !is_right {
                 return None;
             }
-            Frame::Stream(Stream { offset, data, is_end, is_urgent })
+            Frame::Stream(Stream { offset, data, flags })
         }
         _ => return None,
     };
@@ -219,6 +237,8 @@ fn read_ack<'a>(bytes: &mut &'a [u8]) -> Option<Ack<'a>> {
     let delay_us = u32::from_be_bytes(read(bytes)?);
     let stream_end = u64::from_be_bytes(read(bytes)?);
     let window = u64::from_be_bytes(read(bytes)?);
+    let rate = u32::from_be_bytes(read(bytes)?);
+    let train_rate = (rate > 0).then(|| f64::from(rate) * RATE_UNIT);
     let count = u16::from_be_bytes(read(bytes)?);
     if largest > MAX_NUMBER || stream_end > MAX_NUMBER || window > MAX_NUMBER {
         return None;
@@ -227,7 +247,7 @@ fn read_ack<'a>(bytes: &mut &'a [u8]) -> Option<Ack<'a>> {
     let mut read = ranges.clone();
     let right = read.by_ref().count();
     *bytes = read.bytes;
-    let ack = Ack { largest, arrived_at_us, delay_us, stream_end, window, ranges };
+    let ack = Ack { largest, arrived_at_us, delay_us, stream_end, window, train_rate, ranges };
     (right == usize::from(count)).then_some(ack)
 }
 
@@ -276,13 +296,12 @@ pub(in crate::protocol) fn write_train_report(rate: u64, longest: u16, frames: &
 }
 
 /// Writes a stream frame without its data.
-pub(in crate::protocol) fn write_stream(
-    offset: u64,
-    is_end: bool,
-    is_urgent: bool,
-    frames: &mut Vec<u8>,
-) {
-    frames.push(STREAM + u8::from(is_end) * STREAM_END + u8::from(is_urgent) * STREAM_URGENT);
+pub(in crate::protocol) fn write_stream(offset: u64, flags: StreamFlags, frames: &mut Vec<u8>) {
+    let StreamFlags { is_end, is_urgent, is_first } = flags;
+    let end = if is_end { STREAM_END } else { 0 };
+    let urgent = if is_urgent { STREAM_URGENT } else { 0 };
+    let first = if is_first { STREAM_FIRST } else { 0 };
+    frames.push(STREAM + end + urgent + first);
     frames.extend(offset.to_be_bytes());
 }
 
@@ -297,6 +316,7 @@ pub(in crate::protocol) fn write_repair(repair: &Repair<'_>, frames: &mut Vec<u8
 
 /// The parts of an acknowledgement that are not ranges.
 pub(in crate::protocol) struct AckFields {
+    pub(in crate::protocol) train_rate: Option<f64>,
     pub(in crate::protocol) largest: u64,
     pub(in crate::protocol) arrived_at_us: u64,
     pub(in crate::protocol) delay_us: u32,
@@ -318,6 +338,7 @@ pub(in crate::protocol) fn write_ack(
     frames.extend(fields.delay_us.to_be_bytes());
     frames.extend(fields.stream_end.to_be_bytes());
     frames.extend(fields.window.to_be_bytes());
+    frames.extend(in_units(fields.train_rate).to_be_bytes());
     let count_at = frames.len();
     frames.extend([0, 0]);
     let (mut below, mut count) = (fields.largest, 0_u16);
@@ -332,6 +353,12 @@ pub(in crate::protocol) fn write_ack(
         }
     }
     frames[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
+}
+
+/// A rate as an acknowledgement has it: 0 if there is none.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+fn in_units(rate: Option<f64>) -> u32 {
+    rate.map_or(0, |rate| (rate / RATE_UNIT) as u32)
 }
 
 fn write_varint(value: u64, bytes: &mut Vec<u8>) {
@@ -368,7 +395,14 @@ mod tests {
     use super::*;
 
     fn fields(largest: u64) -> AckFields {
-        AckFields { largest, arrived_at_us: 1, delay_us: 2, stream_end: 3, window: 4 }
+        AckFields {
+            train_rate: Some(5e6),
+            largest,
+            arrived_at_us: 1,
+            delay_us: 2,
+            stream_end: 3,
+            window: 4,
+        }
     }
 
     #[test]
@@ -380,7 +414,8 @@ mod tests {
         write_response([2; 8], &mut bytes);
         write_close(CloseReason::Violation, &mut bytes);
         write_train_report(7, 1472, &mut bytes);
-        write_stream(77, true, false, &mut bytes);
+        let flags = StreamFlags { is_end: true, is_urgent: false, is_first: true };
+        write_stream(77, flags, &mut bytes);
         bytes.extend(b"data");
         let frames = Frames::parse(&bytes).unwrap();
         assert!(frames.is_eliciting());
@@ -388,12 +423,12 @@ mod tests {
         assert_eq!(frames.len(), 7);
         let Frame::Ack(ack) = &frames[1] else { panic!("{frames:?}") };
         assert_eq!((ack.largest, ack.arrived_at_us, ack.delay_us), (9000, 1, 2));
-        assert_eq!((ack.stream_end, ack.window), (3, 4));
+        assert_eq!((ack.stream_end, ack.window, ack.train_rate), (3, 4, Some(5e6)));
         assert!(ack.ranges().eq([(8999, 9000), (70, 8000), (0, 5)]));
         assert_eq!(frames[2..4], [Frame::Challenge([1; 8]), Frame::Response([2; 8])]);
         assert_eq!(frames[4], Frame::Close(CloseReason::Violation));
         assert_eq!(frames[5], Frame::TrainReport { rate: 7, longest: 1472 });
-        let stream = Stream { offset: 77, data: b"data", is_end: true, is_urgent: false };
+        let stream = Stream { offset: 77, data: b"data", flags };
         assert_eq!(frames[6], Frame::Stream(stream));
 
         let generation =
@@ -449,7 +484,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_parsed(
-            kind in 0_u8..13,
+            kind in 0_u8..17,
             bytes in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let bytes = [&[kind][..], &bytes].concat();

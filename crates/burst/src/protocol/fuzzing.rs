@@ -8,7 +8,7 @@ use keys::{PublicKey, SecretKey};
 use sharing::Generator;
 use udp::streams::{Connection as _, Datagram, Endpoint, Load, Phase, Routed};
 
-use super::frame::{self, AckFields, Frame, Frames, Generation, Repair};
+use super::frame::{self, AckFields, Frame, Frames, Generation, Repair, StreamFlags};
 use super::packet::Packet;
 use super::{Config, Connection, Listener, ListenerSecurity, Security};
 
@@ -100,7 +100,9 @@ pub fn connection(steps: &[Step]) {
             Step::Datagram(bytes) => arrive(&mut own, now, bytes),
             Step::Frames(bytes) => frames.clone_from(bytes),
             Step::Stream(offset, len, is_end) => {
-                frame::write_stream((*offset).into(), *is_end, false, &mut frames);
+                let (is_end, is_first) = (*is_end, len % 3 == 0);
+                let flags = StreamFlags { is_end, is_urgent: false, is_first };
+                frame::write_stream((*offset).into(), flags, &mut frames);
                 frames.resize(frames.len() + usize::from(*len % 1400), 7);
             }
             Step::Repair(start, len, [repair_symbols, index], symbol_len) => {
@@ -117,6 +119,7 @@ pub fn connection(steps: &[Step]) {
             }
             Step::Ack(back, [stream_end, window], ranges) => {
                 let fields = AckFields {
+                    train_rate: Some(f64::from(*back) * 1e6),
                     largest: u64::from(*back),
                     arrived_at_us: 0,
                     delay_us: 0,
@@ -208,7 +211,7 @@ mod tests {
         let word = |rng: &mut Rng| u32::from_be_bytes(rng.bytes());
         match rng.below(40) {
             0..4 => Step::Datagram(bytes(rng, 80)),
-            4..8 => Step::Frames([&[rng.bytes::<1>()[0] % 12][..], &bytes(rng, 80)].concat()),
+            4..8 => Step::Frames([&[rng.bytes::<1>()[0] % 16][..], &bytes(rng, 80)].concat()),
             8..18 => Step::Stream(word(rng) % 150_000, len(rng), rng.below(100) == 0),
             18..22 => Step::Repair(near(rng), near(rng), rng.bytes(), len(rng)),
             22..26 => {

@@ -3,12 +3,14 @@
 mod buffer;
 mod numbers;
 mod recovery;
+mod trains;
 
 use std::time::Duration;
 
 use buffer::{Arrival, ReceiveBuffer};
 use numbers::Received;
 use recovery::Recovery;
+use trains::Trains;
 
 use super::frame::{self, AckFields, Frame, Frames, Repair};
 
@@ -28,6 +30,7 @@ pub(super) struct Receiving {
     buffer: ReceiveBuffer,
     numbers: Received,
     recovery: Recovery,
+    trains: Trains,
     /// When the packet with the largest number arrived.
     largest_at: Duration,
     /// Since when packets wait for an acknowledgement, and how many.
@@ -62,6 +65,7 @@ impl Receiving {
             buffer: ReceiveBuffer::new(capacity),
             numbers: Received::default(),
             recovery: Recovery::default(),
+            trains: Trains::default(),
             largest_at: Duration::ZERO,
             waiting: None,
             is_urgent: false,
@@ -126,20 +130,24 @@ impl Receiving {
         }
     }
 
-    /// Takes a packet that has not arrived before: its data and its repair symbols.
+    /// Takes a packet that has not arrived before, of `len` bytes with all headers: its data and
+    /// its repair symbols.
     pub(super) fn handle_packet(
         &mut self,
         number: u64,
         arrived_at: Duration,
+        len: usize,
         frames: &Frames<'_>,
     ) -> Verdict {
-        let mut is_urgent = false;
+        let (mut is_urgent, mut is_first) = (false, false);
         for frame in frames.clone() {
             let arrival = match frame {
                 Frame::Stream(stream) => {
-                    is_urgent |= stream.is_urgent || stream.is_end;
+                    is_urgent |= stream.flags.is_urgent || stream.flags.is_end;
+                    is_first |= stream.flags.is_first;
                     let was_complete = self.buffer.is_complete();
-                    let arrival = self.buffer.insert(stream.offset, stream.data, stream.is_end);
+                    let arrival =
+                        self.buffer.insert(stream.offset, stream.data, stream.flags.is_end);
                     self.counts.packets += u64::from(arrival == Arrival::New);
                     is_urgent |=
                         self.recover(stream.offset) || self.buffer.is_complete() && !was_complete;
@@ -158,6 +166,7 @@ impl Receiving {
             self.largest_at = arrived_at;
         }
         self.numbers.insert(number);
+        self.trains.add(number, arrived_at, len, is_first);
         if frames.is_eliciting() {
             let (_, count) = self.waiting.get_or_insert((arrived_at, 0));
             *count += 1;
@@ -207,6 +216,7 @@ impl Receiving {
         let Some(largest) = self.numbers.largest() else { return };
         let delay = now.saturating_sub(self.largest_at).as_micros();
         let fields = AckFields {
+            train_rate: self.trains.take_rate(),
             largest,
             arrived_at_us: u64::try_from(self.largest_at.as_micros()).unwrap_or(u64::MAX),
             delay_us: u32::try_from(delay).unwrap_or(u32::MAX),

@@ -17,13 +17,16 @@ use repairs::Repairs;
 pub(super) use flight::Content;
 pub(super) use round_trip::{MAX_ACK_DELAY, RoundTrip};
 
-use super::frame::{self, Ack, REPAIR_OVERHEAD, STREAM_OVERHEAD};
+use super::frame::{self, Ack, REPAIR_OVERHEAD, STREAM_OVERHEAD, StreamFlags};
 use super::packet::MAX_DATAGRAM_LEN;
 use super::rate;
 
 /// Data is protected by repair symbols when less of it is left than is sent in this many round
 /// trips.
 const REPAIRED_ROUND_TRIPS: f64 = 1.5;
+
+/// The rate of trains of so many bytes is measured.
+const MEASURED_TRAIN: u64 = 16 * 1400;
 
 /// What was sent with a stream of bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -243,6 +246,9 @@ impl Sending {
             };
             self.model.on_ack(now, &acked);
         }
+        if let Some(rate) = ack.train_rate {
+            self.model.on_train(rate);
+        }
         self.judge(now);
         true
     }
@@ -385,7 +391,9 @@ impl Sending {
         let is_end = self.is_finished && end == written_to;
         // The last for now is acknowledged at once.
         let is_urgent = end == written_to && self.lost.is_empty();
-        frame::write_stream(offset, is_end, is_urgent, frames);
+        // Trains that are long enough to be measured.
+        let is_first = self.pacer.take_first() && self.model.burst() >= MEASURED_TRAIN;
+        frame::write_stream(offset, StreamFlags { is_end, is_urgent, is_first }, frames);
         let start = frames.len();
         frames.resize(start + len, 0);
         self.buffer.copy(offset, &mut frames[start..]);

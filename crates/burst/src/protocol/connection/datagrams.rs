@@ -7,8 +7,8 @@ use udp::streams::Datagram;
 
 use super::super::config::Error;
 use super::super::frame::{CloseReason, Frame, Frames};
-use super::super::handshake::MeasuredTrain;
-use super::super::packet::{Handshake, Packet};
+use super::super::handshake::{IP_OVERHEAD, MeasuredTrain};
+use super::super::packet::{HEADER_LEN, Handshake, Packet};
 use super::super::receiving::Verdict;
 use super::super::sending::Content;
 use super::{Closing, Connection, Stage};
@@ -96,12 +96,13 @@ impl Connection {
         }
         let Some(crypt) = &mut self.crypt else { return false };
         let is_authentic = crypt.is_authentic();
+        let len = HEADER_LEN + sealed.len() + IP_OVERHEAD;
         let mut plaintext = std::mem::take(&mut self.plaintext);
         let opened = crypt.open(number, sealed, &mut plaintext);
         let is_taken = opened.is_some_and(|frames| {
             let violation = match Frames::parse(frames) {
                 None => Some("a wrong frame"),
-                Some(frames) => match self.take_frames(now, at, from, number, &frames) {
+                Some(frames) => match self.take_frames(now, at, from, number, &frames, len) {
                     Verdict::Taken => None,
                     Verdict::Refused => return false,
                     Verdict::Violation(what) => Some(what),
@@ -128,6 +129,7 @@ impl Connection {
         from: SocketAddr,
         number: u64,
         frames: &Frames<'_>,
+        len: usize,
     ) -> Verdict {
         if let Stage::Closing(closing) = &mut self.stage {
             closing.is_due |= now >= closing.next_at;
@@ -140,7 +142,7 @@ impl Connection {
             closing.is_due |= now >= closing.next_at;
         }
         let is_newest = self.receiving.is_newest(number);
-        let verdict = self.receiving.handle_packet(number, at, frames);
+        let verdict = self.receiving.handle_packet(number, at, len, frames);
         if verdict != Verdict::Taken {
             return verdict;
         }

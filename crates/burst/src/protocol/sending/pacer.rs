@@ -11,6 +11,8 @@ pub(in crate::protocol) struct Pacer {
     tokens: f64,
     at: Duration,
     is_in_train: bool,
+    /// Whether the next packet is the first of a train.
+    is_first: bool,
 }
 
 impl Pacer {
@@ -19,8 +21,15 @@ impl Pacer {
         let most = (rate * MAX_CATCH_UP_S).max(2.0 * train);
         self.tokens = (self.tokens + now.saturating_sub(self.at).as_secs_f64() * rate).min(most);
         self.at = self.at.max(now);
-        self.is_in_train = if self.is_in_train { self.tokens > 0.0 } else { self.tokens >= train };
+        let was_in_train = self.is_in_train;
+        self.is_in_train = if was_in_train { self.tokens > 0.0 } else { self.tokens >= train };
+        self.is_first |= self.is_in_train && !was_in_train;
         self.is_in_train
+    }
+
+    /// Whether the next packet is the first of a train. It is asked once.
+    pub(in crate::protocol) fn take_first(&mut self) -> bool {
+        std::mem::take(&mut self.is_first)
     }
 
     /// A packet is sent.

@@ -1,0 +1,52 @@
+//! The trains in which the peer sends: at what rate they arrive.
+
+use std::time::Duration;
+
+use crate::protocol::train::Train;
+
+/// Shorter trains say too little.
+const MIN_PACKETS: u32 = 16;
+
+/// What is behind these of a train is not measured.
+const MAX_PACKETS: u64 = 256;
+
+#[derive(Debug, Default)]
+pub(in crate::protocol) struct Trains {
+    /// The number of the train's first packet, the train, and how many of it have arrived.
+    current: Option<(u64, Train, u32)>,
+    /// The rate of the last train that is complete, in bytes/s, if it is not reported.
+    rate: Option<f64>,
+}
+
+impl Trains {
+    /// A packet of `len` bytes has arrived, the first of a train if `is_first`.
+    pub(in crate::protocol) fn add(
+        &mut self,
+        number: u64,
+        arrived_at: Duration,
+        len: usize,
+        is_first: bool,
+    ) {
+        if is_first {
+            // The first packet of a train shows that the one before is complete.
+            if let Some((_, train, packets)) = self.current.take()
+                && packets >= MIN_PACKETS
+                && let Some(estimate) = train.estimate()
+            {
+                self.rate = Some(estimate.rate);
+            }
+            self.current = Some((number, Train::new(), 0));
+        }
+        let Some((first, train, packets)) = &mut self.current else { return };
+        let position = number.checked_sub(*first).filter(|position| *position < MAX_PACKETS);
+        if let Some(position) = position.and_then(|position| u32::try_from(position).ok()) {
+            train.add(position, arrived_at, len);
+            *packets += 1;
+        }
+    }
+
+    /// The rate of a train that was not reported before.
+    pub(in crate::protocol) fn take_rate(&mut self) -> Option<f64> {
+        self.rate.take()
+    }
+}
