@@ -373,7 +373,9 @@ impl streams::Connection for Connection {
             packets_received: received.packets,
             packets_refused: self.refused,
             round_trip: self.sending.round_trip().smoothed(),
-            rate_bytes_per_s: Some(super::to_u64(self.sending.rate())),
+            rate_bytes_per_s: Some(self.sending.rate())
+                .filter(|it| it.is_finite())
+                .map(super::to_u64),
             congestion: Some("burst"),
             ..Statistics::default()
         }

@@ -85,6 +85,8 @@ pub(super) struct Pair {
     listener: Listener,
     /// The listener's end.
     server: Option<(u64, Box<dyn udp::streams::Connection>)>,
+    /// Listener's ends of hellos, whose client is not proven.
+    unproven: Vec<(u64, Box<dyn udp::streams::Connection>)>,
     /// The client's port.
     port: u16,
     moves_at: Option<Duration>,
@@ -130,6 +132,7 @@ impl Pair {
             client: client.unwrap(),
             listener,
             server: None,
+            unproven: Vec::new(),
             port: 1,
             moves_at: None,
             load: Load::Light,
@@ -221,8 +224,8 @@ impl Pair {
                 let now = self.network.now();
                 let connection: &mut dyn udp::streams::Connection = match &mut self.server {
                     _ if end == 0 => &mut self.client,
-                    Some((_, server)) if server.state().phase != Phase::Connecting => &mut **server,
-                    _ => continue,
+                    Some((_, server)) => &mut **server,
+                    None => continue,
                 };
                 if let Some(error) = connection.error() {
                     panic!("seed {seed}: {error}");
@@ -270,14 +273,15 @@ impl Pair {
         while self.client.poll_transmit(now, &mut datagram) == Some(LISTENER) {
             self.put(0, std::mem::take(&mut datagram));
         }
-        let Some((_, server)) = &mut self.server else { return };
         let mut datagrams = Vec::new();
-        while let Some(to) = server.poll_transmit(now, &mut datagram) {
-            // What is for another address is lost.
-            if to == client_address(self.port) {
-                datagrams.push(std::mem::take(&mut datagram));
+        for (_, server) in self.server.iter_mut().chain(&mut self.unproven) {
+            while let Some(to) = server.poll_transmit(now, &mut datagram) {
+                // What is for another address is lost.
+                if to == client_address(self.port) {
+                    datagrams.push(std::mem::take(&mut datagram));
+                }
+                datagram.clear();
             }
-            datagram.clear();
         }
         for datagram in datagrams {
             self.put(1, datagram);
@@ -304,9 +308,9 @@ impl Pair {
 
     /// The next event.
     pub(super) fn step(&mut self, seed: u64) {
-        let server = self.server.as_ref().map(|(_, server)| server);
-        let timeouts = [self.client.poll_timeout(), server.and_then(|it| it.poll_timeout())];
-        let Some(deadline) = timeouts.into_iter().flatten().min() else {
+        let servers = self.server.iter().chain(&self.unproven);
+        let timeouts = servers.filter_map(|(_, server)| server.poll_timeout());
+        let Some(deadline) = timeouts.chain(self.client.poll_timeout()).min() else {
             panic!("seed {seed}: both are over");
         };
         assert!(self.now() < Duration::from_secs(2000), "seed {seed}: {:?}", self.client);
@@ -326,7 +330,7 @@ impl Pair {
             None => {
                 let now = self.network.now();
                 self.client.handle_timeout(now);
-                if let Some((id, server)) = &mut self.server {
+                for (id, server) in self.server.iter_mut().chain(&mut self.unproven) {
                     server.handle_timeout(now);
                     if server.poll_timeout().is_none() {
                         self.listener.forget(*id);
@@ -347,17 +351,20 @@ impl Pair {
         }
         match self.listener.handle_datagram(now, &datagram, self.load) {
             Routed::Accept { id, connection } => match &self.server {
-                Some((_, server)) if server.state().phase != Phase::Connecting => {
-                    self.listener.forget(id);
-                }
-                // The client has another address than with its first hello.
-                _ => self.server = Some((id, connection)),
+                Some(_) => self.listener.forget(id),
+                // A client whose address changes makes several.
+                None => self.unproven.push((id, connection)),
             },
             Routed::To(id) => {
-                if let Some((own, server)) = &mut self.server
-                    && *own == id
-                {
+                let ends = self.server.iter_mut().chain(&mut self.unproven);
+                for (_, server) in ends.filter(|(own, _)| *own == id) {
                     server.handle_datagram(now, &datagram);
+                }
+                let is_open = |(_, server): &(u64, Box<dyn udp::streams::Connection>)| {
+                    server.state().phase != Phase::Connecting
+                };
+                if let Some(at) = self.unproven.iter().position(is_open) {
+                    self.server = Some(self.unproven.swap_remove(at));
                 }
             }
             Routed::Answer(answer) => self.put(1, answer),
