@@ -11,6 +11,11 @@ pub(crate) fn error(message: &str) {
     say("error", "31", message);
 }
 
+/// Prints what a person has asked to be told besides the result, in one line.
+pub(crate) fn note(message: &str) {
+    say("note", "36", message);
+}
+
 /// Prints a warning of a command that continues, in one line.
 pub(crate) fn warning(message: &str) {
     say("warning", "33", message);

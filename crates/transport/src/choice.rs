@@ -2,8 +2,12 @@
 //!
 //! `docs/protocols/choice.md` states how it is made.
 
+mod auto;
+mod cache;
 mod decide;
 mod examine;
+mod known;
 
+pub(crate) use auto::{Chosen, choose};
 pub use decide::{Candidate, Decision, decide};
 pub use examine::{Examined, examine};

@@ -50,6 +50,7 @@ pub fn measure(address: &str, options: &Options, exchange: Exchange) -> Result<T
     let run = run(&mut connection, exchange, start);
     let first_byte = run.map_err(|error| Error::from_io(address, error))?;
     let complete = start.elapsed();
+    connection.complete();
     Ok(Timing {
         transport: connection.transport(),
         connected,

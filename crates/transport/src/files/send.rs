@@ -295,6 +295,9 @@ impl<'a> Attempt<'a> {
                 (_, Some(Err(error))) | (Err(error), _) => Err(error),
                 (Ok(()), _) => {
                     observe(Event::Position(self.file.length));
+                    if self.had.unwrap_or(0) == 0 {
+                        writer.complete();
+                    }
                     // The receiver sees the end; it has all.
                     let _ = writer.finish();
                     Ok(digest::text(&digest::value(&self.state)))

@@ -1,10 +1,13 @@
 //! Connecting.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::connection::Connection;
 use super::handshaking;
 use crate::address::resolve;
+use crate::choice::{Chosen, choose};
 use crate::error::{Error, Step};
 use crate::options::{Choice, Options, Security};
 use crate::protocol::relay::Token;
@@ -22,32 +25,61 @@ pub fn connect(address: &str, options: &Options) -> Result<Connection, Error> {
     if let Security::Noise { peers, .. } = &options.security {
         handshaking::expected(peers, address)?;
     }
-    let stream = open(address, options)?;
+    let (stream, chosen) = open(address, options)?;
     let connection = handshaking::initiate(stream, address.to_owned(), options)?;
+    if let Some(chosen) = chosen {
+        connection.set_choice(chosen);
+    }
     let limited = connection.set_timeout(options.timeout);
     limited.map_err(|error| Error::at(Step::Answer, address, error, None))?;
     Ok(connection)
 }
 
+/// A transport's connection, and how the transport was chosen, if it was.
+type Opened = (Arc<dyn ByteStream>, Option<Chosen>);
+
 /// The transport's connection, to the first of the name's addresses that answers.
-fn open(address: &str, options: &Options) -> Result<Arc<dyn ByteStream>, Error> {
+fn open(address: &str, options: &Options) -> Result<Opened, Error> {
     if let Some((token, relay)) = address.split_once('@') {
-        return open_relayed(address, token, relay, options);
+        return Ok((open_relayed(address, token, relay, options)?, None));
     }
-    let transport = match options.transport {
-        Choice::Auto => transports::DEFAULT,
-        Choice::Named(name) => transports::named(name)?,
-    };
+    let mut name = transports::DEFAULT.name();
     let mut last = None;
     for to in resolve(address)? {
-        match transport.connect(to, options) {
-            Ok(stream) => return Ok(stream),
+        let opened = match options.transport {
+            Choice::Auto => open_chosen(to, options),
+            Choice::Named(named) => {
+                name = named;
+                transports::named(name)?.connect(to, options).map(|stream| (stream, None))
+            }
+        };
+        match opened {
+            Ok(opened) => return Ok(opened),
             Err(error) => last = Some(error),
         }
     }
-    let step = Step::Connect(transport.name());
-    let error = last.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into());
+    let step = Step::Connect(name);
+    let error = last.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into());
     Err(Error::at(step, address, error, Some(options.connect_timeout)))
+}
+
+/// A connection of the transport that is expected to be the fastest; of TCP if that one fails.
+fn open_chosen(to: SocketAddr, options: &Options) -> io::Result<Opened> {
+    let mut chosen = choose(to, options);
+    if let Some(stream) = chosen.tcp.take() {
+        return Ok((stream, Some(chosen)));
+    }
+    let path = options.path.or(chosen.estimate);
+    let options = Options { path, ..options.clone() };
+    let transport = transports::named(chosen.decision.transport).map_err(io::Error::other)?;
+    let stream = match transport.connect(to, &options) {
+        Err(error) if transport.name() != transports::DEFAULT.name() => {
+            chosen.failed(&error);
+            transports::DEFAULT.connect(to, &options)?
+        }
+        connected => connected?,
+    };
+    Ok((stream, Some(chosen)))
 }
 
 /// A connection to who waits at a relay under a token.
@@ -64,7 +96,7 @@ fn open_relayed(
     if !matches!(options.transport, Choice::Auto | Choice::Named("tcp")) {
         return Err(wrong("a relay is reached by tcp only: leave --transport out"));
     }
-    let mut last = std::io::ErrorKind::AddrNotAvailable.into();
+    let mut last = io::ErrorKind::AddrNotAvailable.into();
     for to in resolve(relay)? {
         match relay::open(to, token, options) {
             Ok(stream) => return Ok(stream),

@@ -2,13 +2,14 @@
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use keys::PublicKey;
 use zeroize::Zeroize as _;
 
+use crate::choice::{Chosen, Decision};
 use crate::error::{Error, Step};
 use crate::protocol::handshake::{ACCEPTED, HandshakeError, REFUSED, Refusal, Session};
 use crate::protocol::records::{MAX_CHUNK_LEN, Opened, Opener, Sealer};
@@ -59,6 +60,8 @@ struct Shared {
     received: AtomicU64,
     /// Whether the peer's end was read.
     has_ended: AtomicBool,
+    /// How the transport was chosen, if it was.
+    chosen: OnceLock<Chosen>,
     timeout_ms: AtomicU64,
     /// By a [`Closer`].
     is_closed: AtomicBool,
@@ -113,6 +116,7 @@ impl Connection {
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             has_ended: AtomicBool::new(false),
+            chosen: OnceLock::new(),
             timeout_ms: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
         });
@@ -122,6 +126,22 @@ impl Connection {
             reader: Reader { shared: shared.clone(), opening },
             writer: Writer { shared, sealer, buffer, record, state },
         }
+    }
+
+    /// Remembers how the transport was chosen.
+    pub(super) fn set_choice(&self, chosen: Chosen) {
+        let _ = self.shared().chosen.set(chosen);
+    }
+
+    /// How the transport was chosen, if it was.
+    pub fn decision(&self) -> Option<&Decision> {
+        self.shared().chosen.get().map(|chosen| &chosen.decision)
+    }
+
+    /// Says that the exchange is complete that the options have announced. What it took corrects
+    /// the choice for the next one to the same host.
+    pub fn complete(&self) {
+        self.shared().complete();
     }
 
     /// The two halves, for two threads.
@@ -238,6 +258,11 @@ impl Reader {
 }
 
 impl Writer {
+    /// See [`Connection::complete`].
+    pub fn complete(&self) {
+        self.shared.complete();
+    }
+
     /// See [`Connection::finish`].
     ///
     /// # Errors
@@ -335,6 +360,12 @@ impl Drop for Writer {
 }
 
 impl Shared {
+    fn complete(&self) {
+        if let Some(chosen) = self.chosen.get() {
+            chosen.complete();
+        }
+    }
+
     fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         let ms = timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(0));
         self.timeout_ms.store(ms, Ordering::Relaxed);

@@ -1,5 +1,7 @@
 //! What a probe says of the path.
 
+use serde::{Deserialize, Serialize};
+
 use super::estimate::Rate;
 use super::packet::HostInfo;
 use super::prober::Measured;
@@ -15,7 +17,7 @@ const ASSUMED_PACKETS: f64 = 1000.0;
 const ASSUMED_RATE: f64 = 12.5e6;
 
 /// Packets sent, and those of them that were lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Losses {
     /// A fraction if they are old.
     pub sent: f64,

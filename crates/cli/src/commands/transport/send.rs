@@ -1,11 +1,12 @@
 //! `sunder transport send`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use keys::PublicKey;
 use serde::Serialize;
+use transport::choice::Decision;
 use transport::files::{self, Event, SendError, Sent};
-use transport::{Choice, FailureReason, Options, Security, connect, names};
+use transport::{Choice, Connection, Exchange, FailureReason, Options, Security, connect, names};
 
 use super::{failed, parse_choice, security};
 use crate::console;
@@ -40,6 +41,9 @@ pub(super) struct Arguments {
     /// TCP's congestion control, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
+    /// Say why auto uses the transport that it uses
+    #[arg(long)]
+    explain: bool,
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -83,10 +87,26 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let options = Options {
         transport: arguments.transport,
         congestion: arguments.congestion.clone(),
+        exchange: exchange(&arguments.file),
         ..Options::new(security)
     };
     let sent = send(arguments, &options)?;
     report(arguments, &sent)
+}
+
+/// What is announced to the choice of a transport.
+fn exchange(file: &Path) -> Option<Exchange> {
+    let sent = file.metadata().ok()?.len();
+    Some(Exchange { sent, received: 0, rounds: 1 })
+}
+
+fn explain(connection: &Connection) {
+    let name = connection.transport();
+    let line = match connection.decision() {
+        Some(Decision { reason, .. }) => format!("{name}: {reason}"),
+        None => format!("{name}: as the command says"),
+    };
+    console::note(&line);
 }
 
 fn send(arguments: &Arguments, options: &Options) -> Result<Sent, Failure> {
@@ -94,7 +114,13 @@ fn send(arguments: &Arguments, options: &Options) -> Result<Sent, Failure> {
     let mut shown = 0;
     let sent = files::send(
         &arguments.file,
-        || connect(&arguments.address, options),
+        || {
+            let connection = connect(&arguments.address, options)?;
+            if arguments.explain {
+                explain(&connection);
+            }
+            Ok(connection)
+        },
         |event| match event {
             Event::Offered { length, .. } => progress = Some(Progress::new(Some(length))),
             Event::Position(position) => {

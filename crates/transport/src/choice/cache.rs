@@ -1,0 +1,138 @@
+//! The file in which paths are remembered.
+
+use std::env;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::known::Paths;
+
+/// A longer file is not ours.
+const MAX_FILE_LEN: u64 = 4 << 20;
+
+/// The file, `transport/paths.json` in the user's directory for state of Sunder. Nothing fails if
+/// it cannot be used: paths are measured again.
+#[derive(Clone, Debug)]
+pub(super) struct Cache(Option<PathBuf>);
+
+impl Cache {
+    /// In `$XDG_STATE_HOME/sunder`, or `~/.local/state/sunder`.
+    pub(super) fn of_user() -> Self {
+        let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
+        let state = absolute("XDG_STATE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+        Self(state.map(|state| state.join("sunder/transport")))
+    }
+
+    #[cfg(test)]
+    pub(super) fn at(directory: PathBuf) -> Self {
+        Self(Some(directory))
+    }
+
+    /// What is remembered.
+    pub(super) fn read(&self) -> Paths {
+        let Some(directory) = &self.0 else { return Paths::default() };
+        let file = directory.join("paths.json");
+        let is_ours = fs::metadata(&file).is_ok_and(|it| it.len() <= MAX_FILE_LEN);
+        let bytes = if is_ours { fs::read(&file).unwrap_or_default() } else { Vec::new() };
+        serde_json::from_slice(&bytes).unwrap_or_default()
+    }
+
+    /// Changes what is remembered. Processes that do it at the same time wait for each other, and
+    /// a reader sees the state before or after.
+    pub(super) fn update(&self, change: impl FnOnce(&mut Paths)) {
+        if let Err(error) = self.try_update(change) {
+            tracing::debug!(%error, "what is known of a path is not kept");
+        }
+    }
+
+    fn try_update(&self, change: impl FnOnce(&mut Paths)) -> io::Result<()> {
+        let Some(directory) = &self.0 else { return Ok(()) };
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let lock = private().open(directory.join("lock"))?;
+        flock(&lock, FlockOperation::LockExclusive)?;
+        let mut paths = self.read();
+        change(&mut paths);
+        let new = directory.join("paths.json.new");
+        let mut file: File = private().truncate(true).open(&new)?;
+        file.write_all(&serde_json::to_vec(&paths)?)?;
+        file.sync_data()?;
+        fs::rename(new, directory.join("paths.json"))
+    }
+}
+
+/// Whom a user connects to is nobody else's business.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    options
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::Path;
+    use crate::probe::Losses;
+
+    #[test]
+    fn what_is_remembered_survives_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path().join("state"));
+        assert_eq!(cache.read(), Paths::default());
+        let path = Path::assumed(Duration::from_millis(30), 123_456.789);
+        cache.update(|paths| paths.measured("a", &path, true, Losses::default(), 5));
+        let paths = Cache::at(directory.path().join("state")).read();
+        assert_eq!(paths.get("a").unwrap().path, path);
+        let file = directory.path().join("state/paths.json");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        fs::write(&file, b"{\"a\": 5}").unwrap();
+        assert_eq!(cache.read(), Paths::default(), "a wrong file is none");
+        cache.update(|paths| paths.measured("b", &path, true, Losses::default(), 5));
+        assert!(cache.read().get("b").is_some());
+    }
+
+    #[test]
+    fn updates_at_the_same_time_are_all_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path().to_owned());
+        let path = Path::assumed(Duration::from_millis(30), 1e6);
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let (cache, path) = (&cache, &path);
+                scope.spawn(move || {
+                    for i in 0..8 {
+                        let key = format!("{thread} {i}");
+                        cache.update(|it| it.measured(&key, path, true, Losses::default(), 5));
+                        assert!(cache.read().get(&key).is_some());
+                    }
+                });
+            }
+        });
+        let paths = cache.read();
+        let all = (0..8).flat_map(|thread| (0..8).map(move |i| format!("{thread} {i}")));
+        assert!(all.into_iter().all(|key| paths.get(&key).is_some()));
+    }
+
+    #[test]
+    fn without_a_place_nothing_is_remembered() {
+        let cache = Cache(None);
+        cache.update(|_| panic!("there is nothing to change"));
+        assert_eq!(cache.read(), Paths::default());
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, b"").unwrap();
+        Cache::at(file).update(|_| panic!("a file is no directory"));
+    }
+}

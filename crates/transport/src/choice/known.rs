@@ -1,0 +1,244 @@
+//! What is remembered of paths. Times are seconds since 1970.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::Path;
+use crate::options::PathEstimate;
+use crate::probe::Losses;
+
+/// The most paths; the least recently used entry is evicted.
+const MAX_PATHS: usize = 256;
+/// The most transports of a path; there are fewer.
+const MAX_CORRECTIONS: usize = 16;
+/// A path that was measured so long ago is measured again before a large exchange.
+const FRESH_S: u64 = 600;
+/// A path that was not used for so long is forgotten.
+const MAX_AGE_S: u64 = 30 * DAY_S;
+const DAY_S: u64 = 86_400;
+/// A correction halves (as a logarithm) in a day, and losses count half after an hour.
+const CORRECTION_HALF_LIFE_S: f64 = 86_400.0;
+const LOSSES_HALF_LIFE_S: f64 = 3600.0;
+/// What one exchange may correct.
+const CORRECTIONS: std::ops::RangeInclusive<f64> = 0.5..=8.0;
+/// How much a new measurement weighs against those before.
+const WEIGHT: f64 = 0.6;
+/// The losses of more packets than this count as those of so many.
+const MAX_PACKETS: f64 = 1e6;
+
+/// All paths, by the addresses of their ends.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Paths(BTreeMap<String, Known>);
+
+/// What is known of a path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Known {
+    pub(super) path: Path,
+    /// Whether rates were measured, and not only the round-trip time.
+    pub(super) has_rates: bool,
+    pub(super) measured_at: u64,
+    used_at: u64,
+    losses: Losses,
+    losses_at: u64,
+    corrections: BTreeMap<String, Correction>,
+}
+
+/// What exchanges took, divided by what was predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Correction {
+    factor: f64,
+    at: u64,
+}
+
+impl Paths {
+    /// What is known of a path.
+    pub(super) fn get(&self, key: &str) -> Option<&Known> {
+        self.0.get(key)
+    }
+
+    /// Changes what is known of a path, if anything is.
+    pub(super) fn change(&mut self, key: &str, now: u64, change: impl FnOnce(&mut Known)) {
+        if let Some(known) = self.0.get_mut(key) {
+            known.used_at = now;
+            change(known);
+        }
+    }
+
+    /// Remembers a path that was measured, with what was lost then.
+    pub(super) fn measured(
+        &mut self,
+        key: &str,
+        path: &Path,
+        has_rates: bool,
+        losses: Losses,
+        now: u64,
+    ) {
+        if let Some(known) = self.0.get_mut(key) {
+            let rates = (known.path.up.rate, known.path.down.rate);
+            known.path = path.clone();
+            if !has_rates && known.has_rates {
+                (known.path.up.rate, known.path.down.rate) = rates;
+            }
+            known.has_rates |= has_rates;
+            known.measured_at = now;
+            known.used_at = now;
+            known.lose(losses, now);
+            return;
+        }
+        self.0.retain(|_, known| now.saturating_sub(known.used_at) < MAX_AGE_S);
+        while self.0.len() >= MAX_PATHS {
+            let oldest = self.0.iter().min_by_key(|(_, known)| known.used_at);
+            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
+            self.0.remove(&oldest);
+        }
+        self.0.insert(key.to_owned(), Known::new(path, has_rates, losses, now));
+    }
+}
+
+impl Known {
+    /// A path that was measured, with what was lost then.
+    pub(super) fn new(path: &Path, has_rates: bool, losses: Losses, now: u64) -> Self {
+        Self {
+            path: path.clone(),
+            has_rates,
+            measured_at: now,
+            used_at: now,
+            losses,
+            losses_at: now,
+            corrections: BTreeMap::new(),
+        }
+    }
+
+    /// What a transport may know of it, if its rates were measured.
+    pub(super) fn estimate(&self) -> Option<PathEstimate> {
+        let Path { round_trip, loss, .. } = self.path;
+        let loss = if self.losses.lost > 0.0 { loss } else { 0.0 };
+        self.has_rates.then_some(PathEstimate { round_trip, rate: self.path.up.rate, loss })
+    }
+
+    /// Whether it was measured lately.
+    pub(super) fn is_fresh(&self, now: u64) -> bool {
+        now.saturating_sub(self.measured_at) < FRESH_S
+    }
+
+    /// What was lost, the older the less.
+    pub(super) fn losses(&self, now: u64) -> Losses {
+        let share = aged(now, self.losses_at, LOSSES_HALF_LIFE_S);
+        Losses { sent: self.losses.sent * share, lost: self.losses.lost * share }
+    }
+
+    /// Packets were sent, and some of them lost.
+    fn lose(&mut self, losses: Losses, now: u64) {
+        let earlier = self.losses(now);
+        let sent = earlier.sent + losses.sent.max(0.0);
+        let lost = (earlier.lost + losses.lost.max(0.0)).min(sent);
+        let share = if sent > MAX_PACKETS { MAX_PACKETS / sent } else { 1.0 };
+        self.losses = Losses { sent: sent * share, lost: lost * share };
+        self.losses_at = now;
+        self.path.loss = self.losses.probability(self.path.round_trip);
+    }
+
+    /// What predictions for a transport are to be multiplied by.
+    pub(super) fn correction(&self, transport: &str, now: u64) -> f64 {
+        self.corrections.get(transport).map_or(1.0, |it| {
+            let factor = it.factor.clamp(*CORRECTIONS.start(), *CORRECTIONS.end());
+            factor.powf(aged(now, it.at, CORRECTION_HALF_LIFE_S))
+        })
+    }
+
+    /// An exchange over a transport took `took`; `predicted`: without a correction.
+    pub(super) fn learn(&mut self, transport: &str, predicted: Duration, took: Duration, now: u64) {
+        let ratio = took.as_secs_f64() / predicted.as_secs_f64().max(1e-6);
+        let ratio = ratio.clamp(*CORRECTIONS.start(), *CORRECTIONS.end());
+        let is_new = !self.corrections.contains_key(transport);
+        if is_new && self.corrections.len() >= MAX_CORRECTIONS {
+            return;
+        }
+        let weight = if is_new { 1.0 } else { WEIGHT };
+        let earlier = self.correction(transport, now);
+        let factor = earlier.powf(1.0 - weight) * ratio.powf(weight);
+        self.corrections.insert(transport.to_owned(), Correction { factor, at: now });
+    }
+}
+
+/// How much something that is so old still counts: 1, or a half after each half-life.
+#[expect(clippy::cast_precision_loss, reason = "seconds")]
+fn aged(now: u64, at: u64, half_life_s: f64) -> f64 {
+    0.5_f64.powf(now.saturating_sub(at) as f64 / half_life_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path() -> Path {
+        Path::assumed(Duration::from_millis(100), 1e7)
+    }
+
+    fn known(paths: &mut Paths) -> &mut Known {
+        paths.measured("a", &path(), true, Losses::default(), 1000);
+        paths.0.get_mut("a").unwrap()
+    }
+
+    #[test]
+    fn wrong_predictions_are_corrected_and_forgotten() {
+        let mut paths = Paths::default();
+        let known = known(&mut paths);
+        let second = Duration::from_secs(1);
+        assert!((known.correction("burst", 1000) - 1.0).abs() < 1e-9);
+        known.learn("burst", second, 3 * second, 1000);
+        assert!((known.correction("burst", 1000) - 3.0).abs() < 1e-9);
+        assert!((known.correction("tcp", 1000) - 1.0).abs() < 1e-9);
+        let later = known.correction("burst", 1000 + DAY_S);
+        assert!((later - 3.0_f64.sqrt()).abs() < 1e-9);
+        for _ in 0..5 {
+            known.learn("burst", second, second, 1000);
+        }
+        assert!(known.correction("burst", 1000) < 1.05);
+        known.learn("burst", second, 1_000_000 * second, 1000);
+        known.learn("burst", Duration::ZERO, Duration::MAX, 1000);
+        assert!(known.correction("burst", 1000) <= 8.0);
+        for i in 0..100 {
+            known.learn(&format!("{i}"), second, second, 1000);
+        }
+        assert_eq!(known.corrections.len(), MAX_CORRECTIONS);
+    }
+
+    #[test]
+    fn entries_age_and_are_bounded() {
+        let mut paths = Paths::default();
+        for i in 0..1000_u64 {
+            paths.measured(&format!("{i}"), &path(), true, Losses::default(), i);
+        }
+        assert_eq!(paths.0.len(), MAX_PATHS);
+        assert!(paths.get("0").is_none() && paths.get("999").is_some());
+        assert!(paths.get("999").unwrap().is_fresh(999 + FRESH_S - 1));
+        assert!(!paths.get("999").unwrap().is_fresh(999 + FRESH_S));
+        paths.measured("new", &path(), true, Losses::default(), 2000 + MAX_AGE_S);
+        assert_eq!(paths.0.len(), 1, "the others are too old");
+    }
+
+    #[test]
+    fn losses_are_remembered_for_some_hours() {
+        let mut paths = Paths::default();
+        let known = known(&mut paths);
+        known.lose(Losses { sent: 1e5, lost: 1e3 }, 1000);
+        assert!((0.009..0.011).contains(&known.path.loss));
+        known.lose(Losses { sent: 1e5, lost: 0.0 }, 1000 + 10 * 3600);
+        assert!(known.path.loss < 0.001);
+        known.lose(Losses { sent: f64::MAX, lost: f64::MAX }, 50_000);
+        assert!(known.path.loss <= 1.0);
+    }
+
+    #[test]
+    fn a_short_measurement_keeps_the_rates() {
+        let mut paths = Paths::default();
+        known(&mut paths);
+        paths.measured("a", &Path::assumed(Duration::ZERO, 5.0), false, Losses::default(), 2000);
+        let known = paths.get("a").unwrap();
+        assert!(known.has_rates);
+        assert_eq!(known.path.up.rate.to_bits(), 1e7_f64.to_bits());
+    }
+}
