@@ -201,7 +201,12 @@ typedef struct sunder_listener sunder_listener;
 /* Listens on ADDRESS:PORT; port 0 takes any that is free. */
 sunder_listener *sunder_listen(const char *address, const sunder_options *options);
 
-/* Writes the address as ADDRESS:PORT and a zero byte; 64 bytes are enough. */
+/* Waits for connections at a relay, HOST:PORT, where `sunder transport relay` runs: for two parties
+ * that do not reach each other. Both connect to it; it passes on what they encrypt. */
+sunder_listener *sunder_listen_via(const char *relay, const sunder_options *options);
+
+/* Writes the address to connect to, as ADDRESS:PORT, or TOKEN@HOST:PORT at a relay, and a zero byte;
+ * 320 bytes are enough. */
 int32_t sunder_listener_address(const sunder_listener *listener, char *text, size_t size);
 
 /* Waits for the next connection. A peer that is not authenticated is no connection and no error. */

@@ -215,14 +215,19 @@ public:
     Listener(const std::string &address, const Options &options)
         : handle_(detail::check(sunder_listen(address.c_str(), options.get()))) {}
 
+    // Waits for connections at a relay, HOST:PORT.
+    static Listener via(const std::string &relay, const Options &options) {
+        return Listener(detail::check(sunder_listen_via(relay.c_str(), options.get())));
+    }
+
     Connection accept() { return Connection(detail::check(sunder_listener_accept(get()))); }
     Connection accept(std::chrono::milliseconds timeout) {
         const std::uint32_t limit = detail::milliseconds(timeout);
         return Connection(detail::check(sunder_listener_accept_timeout(get(), limit)));
     }
-    // ADDRESS:PORT.
+    // ADDRESS:PORT, or TOKEN@HOST:PORT at a relay.
     std::string address() const {
-        char text[64];
+        char text[320];
         detail::check(sunder_listener_address(get(), text, sizeof text));
         return text;
     }
@@ -230,6 +235,8 @@ public:
     sunder_listener *get() const noexcept { return handle_.get(); }
 
 private:
+    explicit Listener(sunder_listener *handle) : handle_(handle) {}
+
     detail::Owner<sunder_listener, sunder_listener_close> handle_;
 };
 

@@ -32,6 +32,21 @@ pub extern "C" fn sunder_listen(address: Text, options: Option<&Options>) -> Opt
     })
 }
 
+/// `sunder_listen_via`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_listen_via(
+    relay: Text,
+    options: Option<&Options>,
+) -> Option<Box<Listener>> {
+    run(|| {
+        let options = options.ok_or_else(|| null("options"))?.build();
+        let relay = relay.read("relay")?;
+        let (listener, token) = transport::Listener::via(relay, &options)?;
+        let address = format!("{token}@{relay}");
+        Ok(Some(Box::new(Listener { listener: Mutex::new(listener), address })))
+    })
+}
+
 /// `sunder_listener_address`
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_listener_address(

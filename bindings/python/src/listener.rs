@@ -9,7 +9,8 @@ use crate::connection::Connection;
 use crate::errors::{SIGNALS_EVERY, closed, failed, timed_out};
 use crate::options::{Common, Identity, seconds};
 
-/// Accepts connections of every transport on one port number. Several threads may accept.
+/// Accepts connections of every transport on one port number, or, with `via`, waits for them at the
+/// relay with that address. Several threads may accept.
 #[pyclass(frozen, module = "sunder_transport")]
 pub(crate) struct Listener {
     /// None once it is closed.
@@ -23,13 +24,14 @@ pub(crate) struct Listener {
 impl Listener {
     #[new]
     #[pyo3(signature = (
-        address, *, identity=None, peers=Vec::new(), insecure=false, timeout=None,
+        address, *, via=false, identity=None, peers=Vec::new(), insecure=false, timeout=None,
         connect_timeout=10.0, congestion_control=None
-    ), text_signature = "(address, *, identity=None, peers=(), insecure=False, timeout=None, \
+    ), text_signature = "(address, *, via=False, identity=None, peers=(), insecure=False, timeout=None, \
         connect_timeout=10.0, congestion_control=None)")]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         address: &str,
+        via: bool,
         identity: Option<&Identity>,
         peers: Vec<String>,
         insecure: bool,
@@ -40,14 +42,20 @@ impl Listener {
         let common =
             Common { identity, peers, insecure, timeout, connect_timeout, congestion_control };
         let options = common.options()?;
-        let listener = transport::Listener::bind(address, &options).map_err(failed)?;
-        let address = listener.local_addr().to_string();
+        let (listener, address) = if via {
+            let (listener, token) = transport::Listener::via(address, &options).map_err(failed)?;
+            (listener, format!("{token}@{address}"))
+        } else {
+            let listener = transport::Listener::bind(address, &options).map_err(failed)?;
+            let address = listener.local_addr().to_string();
+            (listener, address)
+        };
         let public_key = options.security.public_key().map(|key| key.to_string());
         let accepting = Mutex::new(Some(listener));
         Ok(Self { accepting, address, public_key, timeout: options.timeout })
     }
 
-    /// ADDRESS:PORT.
+    /// What to connect to: ADDRESS:PORT, or TOKEN@HOST:PORT at a relay.
     #[getter]
     fn address(&self) -> &str {
         &self.address

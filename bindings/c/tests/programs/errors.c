@@ -25,6 +25,7 @@ static void null_pointers(void) {
     FAILS_NULL(sunder_connect("127.0.0.1:1", NULL), SUNDER_USAGE, "options");
     FAILS_NULL(sunder_listen(NULL, options), SUNDER_USAGE, "address");
     FAILS_NULL(sunder_listen("127.0.0.1:0", NULL), SUNDER_USAGE, "options");
+    FAILS_NULL(sunder_listen_via(NULL, options), SUNDER_USAGE, "relay");
     FAILS_NULL(sunder_listener_accept(NULL), SUNDER_USAGE, "listener");
     FAILS_NULL(sunder_listener_accept_timeout(NULL, 1), SUNDER_USAGE, "listener");
     FAILS(sunder_connection_abort(NULL), SUNDER_USAGE, "connection");

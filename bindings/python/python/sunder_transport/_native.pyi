@@ -58,12 +58,13 @@ class Connection:
 
 @final
 class Listener:
-    """Accepts connections of every transport on one port number."""
+    """Accepts connections of every transport on one port number, or at a relay (`via`)."""
 
     def __new__(
         cls,
         address: str,
         *,
+        via: bool = False,
         identity: Identity | None = None,
         peers: Iterable[str] = (),
         insecure: bool = False,
