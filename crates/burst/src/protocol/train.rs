@@ -4,8 +4,9 @@
 //! Arrival times have one kind of error mostly: a packet is noted too late, because interrupts, GRO
 //! or a link that forwards in batches hand over several at once, or because a thread was not
 //! running. So the estimate is a line below the times, as functions of the bytes before, that
-//! touches them far apart: in each batch only the last packet counts, and a late one does not. As
-//! competing packets between those of the train delay all that follow, they count.
+//! touches them far apart: in each batch only the last packet counts, and a late one does not. If
+//! the end is late itself, the rate is at most 1.25 times that of the whole train. As competing
+//! packets between those of the train delay all that follow, they count.
 //!
 //! ```
 //! use std::time::Duration;
@@ -28,6 +29,9 @@ pub const MAX_TRAIN: u32 = 256;
 
 /// The fewest packets from which there is an estimate.
 const MIN_PACKETS: usize = 4;
+
+/// The most by which the rate may exceed that of the whole train.
+const MAX_EXCESS: f64 = 1.25;
 
 /// By how much more a packet counts that is noted too early than one that is too late.
 const EARLY: f64 = 8.0;
@@ -111,9 +115,12 @@ impl Train {
         }
         let (error, slope) = best.filter(|(_, slope)| slope.time > 0.0)?;
         let shortest = slope.time - 2.0 * error;
+        // If the end is late, what came before it may have been late too, and then came at once.
+        let whole = whole(&points);
+        let rate = (slope.bytes / slope.time).min(MAX_EXCESS * whole);
         Some(Estimate {
-            rate: slope.bytes / slope.time,
-            low: slope.bytes / (slope.time + 2.0 * error),
+            rate,
+            low: (slope.bytes / (slope.time + 2.0 * error)).min(whole).min(rate),
             high: if shortest > 0.0 { slope.bytes / shortest } else { f64::INFINITY },
         })
     }
@@ -130,6 +137,14 @@ impl Train {
         };
         arrivals.iter().map(point).collect()
     }
+}
+
+/// The rate of the whole train, from the last packet of the first batch on. Infinite if it is one.
+fn whole(points: &[Point]) -> f64 {
+    let first = points.iter().take_while(|point| point.time <= 0.0).last();
+    first.zip(points.last()).map_or(f64::INFINITY, |(first, last)| {
+        if last.time > 0.0 { (last.bytes - first.bytes) / last.time } else { f64::INFINITY }
+    })
 }
 
 /// The points below which there is no other: the lower convex hull.
@@ -279,6 +294,21 @@ mod tests {
                 }
             }
             assert_near(train(&times).estimate(), rate, 0.02);
+        }
+
+        /// If it is the end that is late, and much of the train with it, the estimate is not far
+        /// too high.
+        #[test]
+        fn a_late_end(mbit in 10.0..1000.0_f64, from in 0..50_usize, pause in 1.0..3.0_f64) {
+            let rate = mbit * 125e3;
+            let mut times = transmitted(rate, 64);
+            let late = times[63] + (pause - 1.0) * (times[63] - times[0]);
+            for time in &mut times[from + 1..] {
+                *time = late;
+            }
+            let estimate = train(&times).estimate().expect("two times");
+            prop_assert!(estimate.rate <= 1.3 * rate, "{:?} of {}", estimate, rate);
+            prop_assert!(estimate.rate >= 0.2 * rate, "{:?} of {}", estimate, rate);
         }
 
         /// Some packets are lost, in the middle or at the ends.
