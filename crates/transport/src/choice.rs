@@ -7,6 +7,8 @@ mod cache;
 mod decide;
 mod examine;
 mod known;
+#[cfg(test)]
+mod measured;
 
 pub(crate) use auto::{Chosen, choose};
 pub use decide::{Candidate, Decision, decide};

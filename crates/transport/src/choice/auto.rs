@@ -334,7 +334,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let cache = || Cache::at(directory.path().to_owned());
         let (listener, to) = listener();
-        let options = options(100_000_000);
+        let options = options(100_000_000_000);
         let first = Choosing::new(to, &options, cache()).choose();
         assert_eq!(first.decision.transport, "tcp", "{}", first.decision.reason);
         assert!(first.tcp.is_some(), "it is connected already");

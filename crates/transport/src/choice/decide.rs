@@ -102,6 +102,7 @@ fn describe(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::measured::{self, MEASURED};
     use super::*;
     use crate::model::{CongestionControl, TRANSPORTS};
 
@@ -185,5 +186,49 @@ mod tests {
         let path = path(1000, 100.0, 0.0);
         let none = decide(std::iter::empty(), &path, Exchange::default(), true, |_| 1.0);
         assert_eq!((none.transport, none.predicted), ("tcp", None));
+    }
+
+    /// The path of a row of [`MEASURED`], and its exchange.
+    fn of_row(row: &(u64, u32, f64, u32, [f64; 4])) -> (Path, Exchange) {
+        let (round_trip_ms, mbit, loss, kilobytes, _) = *row;
+        let mut path = path(round_trip_ms * 1000, f64::from(mbit), loss);
+        path.up.tcp_window = 1e9;
+        (path, Exchange { sent: 1000 * u64::from(kilobytes), received: 0, rounds: 1 })
+    }
+
+    #[test]
+    fn predictions_are_near_what_was_measured() {
+        for (i, transport) in measured::TRANSPORTS.into_iter().enumerate().take(3) {
+            let mut ratios = Vec::new();
+            for row in MEASURED {
+                let (path, exchange) = of_row(row);
+                let predicted = predict(transport, &path, exchange, true).unwrap();
+                let ratio = predicted.as_secs_f64() / row.4[i];
+                println!("{transport} {row:?} {:.2} {ratio:.2}", predicted.as_secs_f64());
+                ratios.push(ratio);
+            }
+            let near = ratios.iter().filter(|ratio| (0.75..1.33).contains(*ratio)).count();
+            println!("{transport} {near} of {}", ratios.len());
+            assert!(near * 10 >= ratios.len() * 8, "{transport}: {near} of {}", ratios.len());
+        }
+    }
+
+    #[test]
+    fn on_measured_paths_the_choice_is_near_the_best() {
+        let mut wrong = Vec::new();
+        for row in MEASURED {
+            let (path, exchange) = of_row(row);
+            let names = measured::TRANSPORTS.into_iter();
+            let decision = decide(names.clone(), &path, exchange, true, |_| 1.0);
+            let chosen = names.zip(row.4).find(|(name, _)| *name == decision.transport).unwrap().1;
+            let best = row.4.into_iter().fold(f64::MAX, f64::min);
+            // Times are rounded to 10 ms.
+            if chosen > best * 1.1 + 0.01 {
+                println!("{row:?}: {}", decision.transport);
+                wrong.push(row);
+            }
+            assert!(chosen <= row.4[3] * 1.15 + 0.01, "{row:?}: worse than tcp");
+        }
+        assert!(wrong.len() * 10 <= MEASURED.len(), "{} of {}", wrong.len(), MEASURED.len());
     }
 }

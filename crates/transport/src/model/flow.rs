@@ -35,8 +35,10 @@ pub(super) struct Link {
 pub(super) enum Control {
     /// Loss-based, from a window of 10 packets.
     Tcp(CongestionControl),
-    /// By a factor each round trip from a window of 16 packets; then that share of the rate.
+    /// By a factor each round trip from a window of `start` packets; then that share of the rate.
     Growing {
+        /// Packets.
+        start: f64,
         /// The factor.
         factor: f64,
         /// Of the rate, 0 to 1.
@@ -79,7 +81,7 @@ struct Cubic {
 impl Flow {
     pub(super) fn new(link: Link, control: Control) -> Self {
         let window = match control {
-            Control::Growing { .. } => 16.0,
+            Control::Growing { start, .. } => start,
             _ => INITIAL_WINDOW,
         };
         let credit = 1.0 - std::f64::consts::LN_2;

@@ -116,9 +116,9 @@ pub fn predict(
 
 fn control(transport: &str, direction: &Direction) -> Control {
     match transport {
-        "sabul" => Control::Growing { factor: 2.0, share: 0.85 },
-        "quic" => Control::Growing { factor: 1.8, share: 0.8 },
-        "burst" => Control::Measured { share: 0.9, unrepaired: 0.1 },
+        "sabul" => Control::Growing { start: 16.0, factor: 2.0, share: 0.9 },
+        "quic" => Control::Growing { start: 100.0, factor: 1.65, share: 1.0 },
+        "burst" => Control::Measured { share: 0.97, unrepaired: 0.1 },
         "udp" => Control::Measured { share: 0.9, unrepaired: 1.0 },
         _ => Control::Tcp(direction.congestion),
     }
