@@ -204,11 +204,10 @@ mod tests {
                 let (path, exchange) = of_row(row);
                 let predicted = predict(transport, &path, exchange, true).unwrap();
                 let ratio = predicted.as_secs_f64() / row.4[i];
-                println!("{transport} {row:?} {:.2} {ratio:.2}", predicted.as_secs_f64());
+
                 ratios.push(ratio);
             }
             let near = ratios.iter().filter(|ratio| (0.75..1.33).contains(*ratio)).count();
-            println!("{transport} {near} of {}", ratios.len());
             assert!(near * 10 >= ratios.len() * 8, "{transport}: {near} of {}", ratios.len());
         }
     }
@@ -224,7 +223,6 @@ mod tests {
             let best = row.4.into_iter().fold(f64::MAX, f64::min);
             // Times are rounded to 10 ms.
             if chosen > best * 1.1 + 0.01 {
-                println!("{row:?}: {}", decision.transport);
                 wrong.push(row);
             }
             assert!(chosen <= row.4[3] * 1.15 + 0.01, "{row:?}: worse than tcp");

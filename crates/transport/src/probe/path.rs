@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::estimate::Rate;
 use super::packet::HostInfo;
 use super::prober::Measured;
+use super::rate::Rate;
 use crate::model::{Direction, Path};
 
 /// What is assumed of a path before anything was measured: this loss, with the weight of so many

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::estimate::Rate;
 use super::packet::{Body, Cookie, HostInfo, MAX_PACKET_LEN, Packet};
+use super::rate::Rate;
 use super::train::Exchanged;
 
 /// When hellos are sent, after the start, until one is answered.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::estimate::{Rate, Train};
+use burst::train::Train;
+
+use super::rate::Rate;
 
 /// If more is lost of a train, its own packets have filled a queue; then only the first ones count.
 const MAX_LOST_SHARE: f64 = 0.2;
@@ -143,9 +145,11 @@ impl Exchanged {
             arrived.filter_map(|(i, packet)| Some((packet.arrived_at?, i))).collect();
         arrived.sort_unstable();
         let mut train = Train::new();
-        for (at, _) in arrived {
-            train.add(at, usize::from(self.length) + header);
+        for (at, position) in arrived {
+            let position = u32::try_from(position).unwrap_or(u32::MAX);
+            train.add(position, at, usize::from(self.length) + header);
         }
-        train.estimate()
+        let estimate = train.estimate()?;
+        Some(Rate { rate: estimate.rate, low: estimate.low, high: estimate.high })
     }
 }
