@@ -37,6 +37,9 @@ pub struct Channel {
     pub source: Option<IpAddr>,
     /// The network device to use.
     pub device: Option<String>,
+    /// What the client sends before the handshake, where the server's port is one of several
+    /// protocols ([`Handle::hand_over`](crate::server::Handle::hand_over)); empty from a file.
+    pub preamble: &'static [u8],
 }
 
 /// A server, as a client's configuration has it.
@@ -137,6 +140,9 @@ pub struct ServerConfig {
     pub listen: Vec<SocketAddr>,
     /// The services that clients may ask for.
     pub allow: Vec<Allowed>,
+    /// Where the server connects for whatever service a client may ask for; from a file, to the
+    /// service itself.
+    pub service: Option<SocketAddr>,
     /// The integrity that clients must use at least: with `None`, they may leave out the tamper
     /// code.
     pub integrity: Integrity,

@@ -3,6 +3,7 @@
 mod buffers;
 mod burst;
 mod datagrams;
+pub(crate) mod micss;
 mod mptcp;
 mod quic;
 mod sabul;
@@ -25,8 +26,15 @@ use crate::stream::ByteStream;
 use datagrams::DatagramStream;
 
 /// All of them, in the order of `--help`.
-static TRANSPORTS: &[&dyn Transport] =
-    &[&tcp::Tcp, &mptcp::Mptcp, &burst::Burst, &sabul::Sabul, &udp::Udp, &quic::Quic];
+static TRANSPORTS: &[&dyn Transport] = &[
+    &tcp::Tcp,
+    &mptcp::Mptcp,
+    &burst::Burst,
+    &sabul::Sabul,
+    &udp::Udp,
+    &quic::Quic,
+    &micss::Micss,
+];
 
 /// Connections over UDP that are open, and that nobody has taken.
 const BACKLOG: usize = 128;

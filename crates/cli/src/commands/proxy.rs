@@ -267,7 +267,7 @@ fn risks_of(remote: &Remote, route: impl Fn(&Uplink<'_>) -> Option<Route>) -> Ve
 
 /// The settings that determine how a channel leaves this host.
 fn uplink(channel: &Channel) -> Uplink<'_> {
-    let Channel { server, source, device } = channel;
+    let Channel { server, source, device, .. } = channel;
     Uplink { to: Some(server.ip()), source: *source, device: device.as_deref() }
 }
 

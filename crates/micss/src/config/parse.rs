@@ -180,7 +180,7 @@ fn remote(table: &Table<'_>, found: Option<usize>, integrity: Integrity) -> Opti
 fn channel(table: &Table<'_>) -> Option<Channel> {
     let server = table.require("server").and_then(|server| server.parsed());
     let Uplink { source, device } = uplink(table);
-    Some(Channel { server: server?, source, device })
+    Some(Channel { server: server?, source, device, preamble: b"" })
 }
 
 fn uplink(table: &Table<'_>) -> Uplink {
@@ -290,6 +290,7 @@ fn server(table: &Table<'_>) -> Option<ServerConfig> {
     let max_memory_mib: u32 = whole(table, "max_memory_mib", 16..=1_000_000, 512);
     Some(ServerConfig {
         allow: allow.iter().filter_map(|service| target(service, "allow")).collect(),
+        service: None,
         integrity: integrity(table),
         rng: rng(table),
         max_streams: max_streams(table),

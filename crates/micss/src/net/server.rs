@@ -10,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -26,6 +27,9 @@ use service::accept::RoundRobin;
 use service::listening::{Listening, listen};
 use service::reload::{Reload, Reloader, reloads};
 
+/// The most connections that others have accepted and the server has not taken yet.
+const MAX_HANDED_OVER: usize = 64;
+
 /// A server that listens, and does not accept yet.
 pub struct Server {
     handle: Handle,
@@ -33,6 +37,8 @@ pub struct Server {
     listening: Vec<Listening>,
     /// Tells clients its addresses, if configured.
     directory: Option<DirectoryServer>,
+    /// Connections that others have accepted.
+    handed_over: mpsc::Receiver<(TcpStream, SocketAddr)>,
 }
 
 /// Reports the status of a server, and changes its configuration. Clones are for the same server.
@@ -44,6 +50,7 @@ pub struct Handle {
     monitor: Arc<Monitor>,
     in_force: Arc<Mutex<ActiveConfig>>,
     reloader: Reloader<ServerConfig>,
+    hand_over: mpsc::Sender<(TcpStream, SocketAddr)>,
 }
 
 /// The configuration in force, and the metrics of each address on which the server listens.
@@ -67,8 +74,10 @@ impl Server {
         let in_force = Arc::new(Mutex::new(ActiveConfig::new(config, &listening, &[])?));
         let (reloader, reloads) = reloads();
         let monitor = Arc::new(Monitor::of_server());
-        let handle = Handle { stream_metrics, pending, open, monitor, in_force, reloader };
-        Ok(Self { handle, reloads, listening, directory })
+        let (hand_over, handed_over) = mpsc::channel(MAX_HANDED_OVER);
+        let handle =
+            Handle { stream_metrics, pending, open, monitor, in_force, reloader, hand_over };
+        Ok(Self { handle, reloads, listening, directory, handed_over })
     }
 
     /// The addresses on which it listens, in the order of the configuration.
@@ -113,6 +122,12 @@ impl Server {
                     channel_metrics[index].1.connected.increment();
                     monitor.accepted(channel_metrics[index].0, peer.ip());
                     associate(&mut waiting, stream, peer, Arc::clone(&channel_metrics[index].1));
+                }
+                Some((stream, peer)) = self.handed_over.recv() => {
+                    if let Some((_, metrics)) = channel_metrics.first() {
+                        metrics.connected.increment();
+                        associate(&mut waiting, stream, peer, Arc::clone(metrics));
+                    }
                 }
                 Some(associated) = waiting.join_next() => {
                     let Ok(Some(association)) = associated else { continue };
@@ -228,6 +243,16 @@ impl Handle {
             interception: None,
             channels: channel_metrics.map(channel).collect(),
         }
+    }
+
+    /// Gives the server a connection that was accepted elsewhere, of a client that has sent its
+    /// [preamble](crate::config::Channel::preamble). It counts to the first listener.
+    ///
+    /// # Errors
+    /// If the server has stopped.
+    pub async fn hand_over(&self, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+        let stopped = |_| io::Error::other("the server has stopped");
+        self.hand_over.send((stream, peer)).await.map_err(stopped)
     }
 
     /// Applies another configuration to new streams. Open streams are not affected. Returns the

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use service::listening::set_options;
 use socket2::SockRef;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::config::Channel;
@@ -17,7 +18,7 @@ use crate::config::Channel;
 /// If the system refuses one of these, such as the mark without `CAP_NET_ADMIN`, or the connection
 /// fails.
 pub async fn connect(channel: &Channel, mark: Option<u32>) -> io::Result<TcpStream> {
-    let Channel { server, source, device } = channel;
+    let Channel { server, source, device, preamble } = channel;
     let socket = if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     if let Some(mark) = mark {
         SockRef::from(&socket).set_mark(mark)?;
@@ -28,8 +29,9 @@ pub async fn connect(channel: &Channel, mark: Option<u32>) -> io::Result<TcpStre
     if let Some(source) = source {
         socket.bind(SocketAddr::new(*source, 0))?;
     }
-    let stream = socket.connect(*server).await?;
+    let mut stream = socket.connect(*server).await?;
     set_options(&stream);
+    stream.write_all(preamble).await?;
     Ok(stream)
 }
 

@@ -13,7 +13,7 @@ use crate::options::{Choice, Options, Security};
 use crate::protocol::relay::Token;
 use crate::relay;
 use crate::stream::ByteStream;
-use crate::transports;
+use crate::transports::{self, micss};
 
 /// Connects to `HOST:PORT`, where a [`Listener`](super::Listener) is; or to `TOKEN@HOST:PORT`,
 /// where a relay is at which one waits.
@@ -42,6 +42,9 @@ type Opened = (Arc<dyn ByteStream>, Option<Chosen>);
 fn open(address: &str, options: &Options) -> Result<Opened, Error> {
     if let Some((token, relay)) = address.split_once('@') {
         return Ok((open_relayed(address, token, relay, options)?, None));
+    }
+    if address.contains(',') {
+        return Ok((open_channels(address, options)?, None));
     }
     let mut name = transports::DEFAULT.name();
     let mut last = None;
@@ -80,6 +83,20 @@ fn open_chosen(to: SocketAddr, options: &Options) -> io::Result<Opened> {
         connected => connected?,
     };
     Ok((stream, Some(chosen)))
+}
+
+/// A connection of MICSS, over a channel to each of the addresses.
+fn open_channels(address: &str, options: &Options) -> Result<Arc<dyn ByteStream>, Error> {
+    if !matches!(options.transport, Choice::Auto | Choice::Named("micss")) {
+        let reason = "several addresses are for --transport micss only";
+        return Err(Error::Address { address: address.to_owned(), reason });
+    }
+    let mut channels = Vec::new();
+    for part in address.split(',') {
+        channels.extend(resolve(part)?.first());
+    }
+    micss::connect(&channels)
+        .map_err(|error| Error::at(Step::Connect("micss"), address, error, None))
 }
 
 /// A connection to who waits at a relay under a token.

@@ -22,7 +22,7 @@ use crate::options::Options;
 use crate::protocol::relay::Token;
 use crate::relay::Registration;
 use crate::stream::ByteStream;
-use crate::transports::{DatagramListener, tcp};
+use crate::transports::{DatagramListener, micss, tcp};
 
 /// The most connections whose handshake is complete and that the program has not accepted.
 const MAX_ACCEPTED: usize = 128;
@@ -51,6 +51,8 @@ pub struct Listener {
 struct Shared {
     options: Options,
     sources: Sources,
+    /// The server of MICSS, once there is a channel.
+    micss: Mutex<Option<Arc<micss::Receiving>>>,
     pending: Pending,
     refused: Mutex<LogRateLimiter>,
     is_closed: AtomicBool,
@@ -116,6 +118,7 @@ impl Listener {
         let shared = Arc::new(Shared {
             options,
             sources,
+            micss: Mutex::default(),
             pending: Pending::default(),
             refused: Mutex::default(),
             is_closed: AtomicBool::new(false),
@@ -191,6 +194,9 @@ impl Drop for Listener {
             }
             Sources::Relay(registration) => registration.close(),
         }
+        if let Some(micss) = &*self.shared.micss.lock().unwrap_or_else(PoisonError::into_inner) {
+            micss.close();
+        }
         self.shared.pending.close();
     }
 }
@@ -202,7 +208,11 @@ impl Shared {
         let mut failures = LogRateLimiter::default();
         while !self.is_closed.load(Ordering::Relaxed) {
             match tcp.accept(&self.options) {
-                Ok(stream) => self.clone().spawn_handshake(&stream, accepted.clone()),
+                Ok(stream) => {
+                    let stream = Arc::new(stream);
+                    let shared: Arc<dyn ByteStream> = stream.clone();
+                    self.clone().spawn(&shared, Some(stream), accepted.clone());
+                }
                 Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
                 Err(error) => {
                     // Usually too many files are open; an immediate retry would fail again.
@@ -250,16 +260,39 @@ impl Shared {
         }
     }
 
+    /// Accepts the streams of MICSS until the listener is closed.
+    fn accept_joined(
+        self: Arc<Self>,
+        micss: &Arc<micss::Receiving>,
+        accepted: &SyncSender<Connection>,
+    ) {
+        while let Ok(stream) = micss.accept() {
+            self.clone().spawn_handshake(&stream, accepted.clone());
+        }
+    }
+
     /// Does the handshake of a connection in a thread of its own.
     fn spawn_handshake(
         self: Arc<Self>,
         stream: &Arc<dyn ByteStream>,
         accepted: SyncSender<Connection>,
     ) {
+        self.spawn(stream, None, accepted);
+    }
+
+    /// Does what a connection begins with in a thread of its own: the handshake, or, if it is one
+    /// of TCP, a channel of MICSS.
+    fn spawn(
+        self: Arc<Self>,
+        stream: &Arc<dyn ByteStream>,
+        tcp: Option<Arc<tcp::Stream>>,
+        accepted: SyncSender<Connection>,
+    ) {
         self.pending.add(stream);
         let (shared, handshaken) = (self.clone(), stream.clone());
         let work = move || {
-            let connection = shared.handshake(handshaken.clone());
+            let is_channel = tcp.is_some_and(|tcp| shared.hand_over(&tcp, &accepted));
+            let connection = if is_channel { None } else { shared.handshake(handshaken.clone()) };
             shared.pending.remove(&handshaken);
             if let Some(connection) = connection
                 && accepted.try_send(connection).is_err()
@@ -272,6 +305,44 @@ impl Shared {
             self.pending.remove(stream);
             stream.close();
         }
+    }
+
+    /// Whether the connection is a channel of MICSS, whose server has it then.
+    fn hand_over(
+        self: &Arc<Self>,
+        stream: &tcp::Stream,
+        accepted: &SyncSender<Connection>,
+    ) -> bool {
+        let limit = self.options.handshake_timeout;
+        // If that fails, so does the handshake, which names the step.
+        let _ = stream.set_timeout(Some(limit));
+        if !stream.begins_with(micss::PREAMBLE, limit).unwrap_or(false) {
+            return false;
+        }
+        let handed = self
+            .micss(accepted)
+            .and_then(|server| server.hand_over(stream.socket()?, stream.peer_addr()));
+        if let Err(error) = handed {
+            warn!(%error, "no channel of micss");
+        }
+        true
+    }
+
+    /// The server of MICSS, which runs from the first channel on.
+    fn micss(
+        self: &Arc<Self>,
+        accepted: &SyncSender<Connection>,
+    ) -> io::Result<Arc<micss::Receiving>> {
+        let mut server = self.micss.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = &*server {
+            return Ok(server.clone());
+        }
+        let started = Arc::new(micss::Receiving::start()?);
+        let (shared, accepting, accepted) = (self.clone(), started.clone(), accepted.clone());
+        let work = move || shared.accept_joined(&accepting, &accepted);
+        thread::Builder::new().name("transport-micss".into()).spawn(work)?;
+        *server = Some(started.clone());
+        Ok(started)
     }
 
     fn handshake(&self, stream: Arc<dyn ByteStream>) -> Option<Connection> {

@@ -5,6 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -20,6 +21,9 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often whoever waits looks whether the peer still answers.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How often the first bytes of a connection are looked at until all are there.
+const PEEK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Connections that wait to be accepted, in the kernel.
 const BACKLOG: i32 = 1024;
@@ -85,11 +89,11 @@ impl Listener {
         self.0.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
-    pub(crate) fn accept(&self, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+    pub(crate) fn accept(&self, options: &Options) -> io::Result<Stream> {
         let (socket, from) = self.0.accept()?;
         let from = from.as_socket().ok_or(io::ErrorKind::Unsupported)?;
         prepare(&socket, options)?;
-        Ok(Arc::new(Stream::new(socket.into(), from)?))
+        Stream::new(socket.into(), from)
     }
 
     /// Accepts no more: [`Self::accept`] fails.
@@ -135,7 +139,7 @@ fn congestion(socket: &Socket) -> Option<String> {
 }
 
 /// A connection.
-struct Stream {
+pub(crate) struct Stream {
     socket: TcpStream,
     peer: SocketAddr,
     transport: &'static str,
@@ -151,6 +155,40 @@ impl Stream {
         socket.set_read_timeout(Some(CHECK_INTERVAL))?;
         socket.set_write_timeout(Some(CHECK_INTERVAL))?;
         Ok(Self { socket, peer, transport, timeout_ms: AtomicU64::new(0), last: OnceLock::new() })
+    }
+
+    /// A connection to this host.
+    pub(super) fn to_loopback(to: SocketAddr) -> io::Result<Self> {
+        let socket = TcpStream::connect(to)?;
+        socket.set_nodelay(true)?;
+        Self::new(socket, to)
+    }
+
+    /// Whether the first bytes that arrive are these, which are taken then; not if others do, or
+    /// they take longer than `limit`.
+    pub(crate) fn begins_with(&self, expected: &[u8], limit: Duration) -> io::Result<bool> {
+        let start = Instant::now();
+        let mut first = vec![0; expected.len()];
+        loop {
+            let count = self.wait(|| self.socket.peek(&mut first))?;
+            if count == 0 || first[..count] != expected[..count] {
+                return Ok(false);
+            }
+            if count == expected.len() {
+                (&self.socket).read_exact(&mut first)?;
+                return Ok(true);
+            }
+            if start.elapsed() >= limit {
+                return Ok(false);
+            }
+            // The rest comes in a packet of its own, which peeking does not wait for.
+            thread::sleep(PEEK_INTERVAL);
+        }
+    }
+
+    /// Its socket, for another driver.
+    pub(crate) fn socket(&self) -> io::Result<TcpStream> {
+        self.socket.try_clone()
     }
 
     /// Repeats what waits at most [`CHECK_INTERVAL`] until it is done, the time is over, or the

@@ -64,7 +64,7 @@ fn channels(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     let (mut tried, mut usable) = (Vec::new(), Vec::new());
     for (subject, remote, channel) in named(config) {
-        let Channel { server, source, device } = channel;
+        let Channel { server, source, device, .. } = channel;
         let own = device.as_ref().and_then(|name| links::device(&subject, name));
         let own: Vec<Finding> =
             own.into_iter().chain(source.and_then(|own| links::source(&subject, own))).collect();

@@ -23,7 +23,8 @@ pub(super) struct Arguments {
     /// The file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The receiver's address, as it prints it; TOKEN@HOST:PORT if it waits at a relay
+    /// The receiver's address, as it prints it; TOKEN@HOST:PORT if it waits at a relay;
+    /// several addresses, separated by commas, for shares over several networks
     #[arg(value_name = "HOST:PORT")]
     address: String,
     /// The transport: auto, or one of those below

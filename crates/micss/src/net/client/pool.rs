@@ -484,8 +484,10 @@ mod tests {
     async fn an_unused_pool_closes_what_returns_and_connects_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
-        let remote =
-            Remote { channels: vec![Channel { server, source: None, device: None }], threshold: 1 };
+        let remote = Remote {
+            channels: vec![Channel { server, source: None, device: None, preamble: b"" }],
+            threshold: 1,
+        };
         let hour = Duration::from_secs(3600);
         let config = PoolConfig { size: 1, keep: 1, idle: hour };
         let policy = LostChannel { new_streams: OnLostChannel::Fail, timeout: hour };

@@ -62,7 +62,7 @@ impl LinkChanges {
 /// # Errors
 /// The error of the system if there is none.
 pub(crate) fn find_route(channel: &Channel, mark: Option<u32>) -> io::Result<()> {
-    let Channel { server, source, device } = channel;
+    let Channel { server, source, device, .. } = channel;
     let socket = Socket::new(Domain::for_address(*server), Type::DGRAM, None)?;
     if let Some(mark) = mark {
         socket.set_mark(mark)?;

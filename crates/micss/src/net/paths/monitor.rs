@@ -136,7 +136,8 @@ impl Monitor {
             paths.remove(&forgotten);
         }
         let own = connection.local_addr().ok()?.ip().to_canonical();
-        let route = Channel { server: SocketAddr::new(peer, 9), source: Some(own), device: None };
+        let server = SocketAddr::new(peer, 9);
+        let route = Channel { server, source: Some(own), device: None, preamble: b"" };
         let name = format!("channel {} ({listener}, from {peer})", place + 1);
         let path = Path::new((place, name), Some(peer), route, Arc::clone(&self.shared.events));
         let path = Arc::new(path);
@@ -278,7 +279,7 @@ pub(crate) fn lost_error(path: &Path) -> StreamError {
 }
 
 /// The name of a client's channel, with its configuration.
-fn name(place: usize, Channel { server, source, device }: &Channel) -> String {
+fn name(place: usize, Channel { server, source, device, .. }: &Channel) -> String {
     let source = source.map(|source| format!(" from {source}")).unwrap_or_default();
     let device = device.as_ref().map(|device| format!(" by {device}")).unwrap_or_default();
     format!("channel {} ({server}{source}{device})", place + 1)

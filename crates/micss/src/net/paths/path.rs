@@ -349,7 +349,7 @@ mod tests {
     fn a_change_of_usability_is_announced() {
         let events = Arc::new(PathEvents::new());
         let server = ([127, 0, 0, 1], 9).into();
-        let route = Channel { server, source: None, device: None };
+        let route = Channel { server, source: None, device: None, preamble: b"" };
         let path = Path::new((0, String::from("channel 1")), None, route, Arc::clone(&events));
         let mut changes = events.changes();
         let errors = [

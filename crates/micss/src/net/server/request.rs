@@ -154,8 +154,15 @@ async fn connect(
         }
         return Err(Refusal::NotAllowed);
     }
-    let service =
-        timeout(CONNECT_TIMEOUT, reach(&target)).await.map_err(|_| Refusal::Unreachable)??;
+    let reached = async {
+        match config.service {
+            Some(address) => {
+                TcpStream::connect(address).await.map_err(|_| Refusal::ConnectionRefused)
+            }
+            None => reach(&target).await,
+        }
+    };
+    let service = timeout(CONNECT_TIMEOUT, reached).await.map_err(|_| Refusal::Unreachable)??;
     set_options(&service);
     // If the client has disconnected by now, the service must not take that for an empty stream.
     reset_when_dropped(&service);

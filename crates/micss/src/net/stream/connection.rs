@@ -183,7 +183,8 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_is_given_up_says_nothing_of_its_path() {
         let (mut connection, _) = connection().await;
-        let route = Channel { server: ([127, 0, 0, 1], 9).into(), source: None, device: None };
+        let server = ([127, 0, 0, 1], 9).into();
+        let route = Channel { server, source: None, device: None, preamble: b"" };
         let events = Arc::new(PathEvents::new());
         let path = Arc::new(Path::new((0, "channel 1".into()), None, route, events));
         connection.watch(&path);

@@ -1,0 +1,208 @@
+//! MICSS: several TCP connections, each with a share of every byte, so that whoever reads all but
+//! one of them learns nothing.
+//!
+//! A connection has a client of MICSS at one end and the listener's server at the other, which each
+//! carry a TCP connection on loopback. So that the listener knows them, the client's connections
+//! begin with [`PREAMBLE`].
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use micss::client::Client;
+use micss::config::{ClientConfig, ServerConfig};
+use micss::server::{Handle, Server};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::{Transport, tcp};
+use crate::options::{Options, Security};
+use crate::stream::{ByteStream, PathStatistics};
+
+/// What a connection of a channel begins with.
+pub(crate) const PREAMBLE: &[u8; 10] = b"SNDRMICSS1";
+
+/// What the client asks for. The server connects to its listener whatever it is.
+const TARGET: &str = "127.0.0.1:1";
+
+/// How long what was written last may take after the connection is dropped.
+const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// See [the module](self).
+pub(super) struct Micss;
+
+impl Transport for Micss {
+    fn name(&self) -> &'static str {
+        "micss"
+    }
+
+    fn about(&self) -> &'static str {
+        "shares over several TCP connections; give an address for each, separated by commas"
+    }
+
+    fn connect(&self, _to: SocketAddr, _options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+        let text = "micss needs an address for each channel, at least two: HOST:PORT,HOST:PORT";
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    }
+}
+
+/// Connects over these channels.
+pub(crate) fn connect(channels: &[SocketAddr]) -> io::Result<Arc<dyn ByteStream>> {
+    use std::fmt::Write as _;
+    let mut text = format!("[[forward]]\nlisten = '127.0.0.1:0'\ntarget = '{TARGET}'\n");
+    for address in channels {
+        let _ = write!(text, "[[channel]]\nserver = '{address}'\n");
+    }
+    let mut config = ClientConfig::from_toml(&text).map_err(io::Error::other)?;
+    for channel in config.gateway.iter_mut().flat_map(|remote| &mut remote.channels) {
+        channel.preamble = PREAMBLE;
+    }
+    // There is one stream.
+    (config.pool.size, config.pool.keep) = (0, 0);
+    let runtime = runtime()?;
+    let client = runtime.block_on(Client::bind(config))?;
+    let forward = client.local_addresses()?.first().copied();
+    let forward = forward.ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let task = runtime.spawn(client.run(async { _ = stopped.await }));
+    let stream = tcp::Stream::to_loopback(forward)?;
+    let peer = channels.first().copied().unwrap_or(forward);
+    let running = Running { runtime: Some(runtime), stop: Some(stop), task };
+    Ok(Arc::new(Channels { stream, peer, _running: Arc::new(running) }))
+}
+
+fn runtime() -> io::Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("transport-micss")
+        .enable_all()
+        .build()
+}
+
+/// One end, and the client or server that carries it.
+struct Channels<R: Send + Sync> {
+    stream: tcp::Stream,
+    peer: SocketAddr,
+    _running: Arc<R>,
+}
+
+/// A client or a server that runs. Dropped, it accepts no more, and has a moment for what was
+/// written last.
+struct Running {
+    runtime: Option<Runtime>,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let Some(runtime) = self.runtime.take() else { return };
+        let task = &mut self.task;
+        runtime.block_on(async {
+            // What is still on its way then is lost, as with a connection that is closed.
+            let _ = timeout(LAST_BYTES_TIMEOUT, task).await;
+        });
+        runtime.shutdown_background();
+    }
+}
+
+impl<R: Send + Sync> ByteStream for Channels<R> {
+    fn read(&self, to: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(to).map_err(explain)
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes).map_err(explain)
+    }
+
+    /// The client carries on when this is dropped, for a time.
+    fn finish(&self) -> io::Result<()> {
+        self.stream.finish()
+    }
+
+    fn close(&self) {
+        self.stream.close();
+    }
+
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.stream.set_timeout(timeout)
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn transport(&self) -> &'static str {
+        "micss"
+    }
+
+    /// What the kernel knows is of the connection to the client: nothing of the path.
+    fn statistics(&self) -> PathStatistics {
+        PathStatistics::default()
+    }
+}
+
+/// The client resets its connection when a channel fails; it has logged which one.
+fn explain(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            let text = "a channel of micss has failed, was refused, or was changed on the way";
+            io::Error::new(error.kind(), text)
+        }
+        _ => error,
+    }
+}
+
+/// The server of a listener.
+pub(crate) struct Receiving {
+    running: Running,
+    handle: Handle,
+    /// Where the server brings the streams of its clients.
+    service: tcp::Listener,
+}
+
+impl Receiving {
+    pub(crate) fn start() -> io::Result<Self> {
+        let plain = Options::new(Security::Insecure);
+        let service = tcp::Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), &plain)?;
+        let text = format!(
+            "listen = ['127.0.0.1:0']\nallow = ['{TARGET}']\nmax_channels = 16\n\
+             max_waiting = 256\nmax_streams = 256\n"
+        );
+        let mut config = ServerConfig::from_toml(&text).map_err(io::Error::other)?;
+        config.service = Some(service.local_addr()?);
+        let runtime = runtime()?;
+        let server = runtime.block_on(Server::bind(config))?;
+        let (stop, stopped) = oneshot::channel();
+        let handle = server.handle();
+        let task = runtime.spawn(server.run(async { _ = stopped.await }));
+        let running = Running { runtime: Some(runtime), stop: Some(stop), task };
+        Ok(Self { running, handle, service })
+    }
+
+    /// Takes a connection that has sent the preamble.
+    pub(crate) fn hand_over(&self, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        let runtime = self.running.runtime.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        runtime.block_on(async {
+            self.handle.hand_over(tokio::net::TcpStream::from_std(stream)?, peer).await
+        })
+    }
+
+    /// The next stream.
+    pub(crate) fn accept(self: &Arc<Self>) -> io::Result<Arc<dyn ByteStream>> {
+        let stream = self.service.accept(&Options::new(Security::Insecure))?;
+        // Of which clients the channels are, only the server knows.
+        let peer = stream.peer_addr();
+        Ok(Arc::new(Channels { stream, peer, _running: self.clone() }))
+    }
+
+    /// Accepts no more: [`Self::accept`] fails.
+    pub(crate) fn close(&self) {
+        self.service.close();
+    }
+}
