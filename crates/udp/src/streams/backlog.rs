@@ -35,13 +35,15 @@ impl Backlog {
         Self { state: Mutex::default(), changed: Condvar::new(), capacity: capacity.max(1) }
     }
 
-    /// Adds a connection; without room, it is closed.
-    pub(super) fn push(&self, accepted: Accepted) {
+    /// Adds a connection. Returns it if there is no room.
+    pub(super) fn push(&self, accepted: Accepted) -> Option<Accepted> {
         let mut state = self.lock();
-        if !state.is_closed && state.accepted.len() < self.capacity {
-            state.accepted.push_back(accepted);
-            self.changed.notify_one();
+        if state.is_closed || state.accepted.len() >= self.capacity {
+            return Some(accepted);
         }
+        state.accepted.push_back(accepted);
+        self.changed.notify_one();
+        None
     }
 
     pub(super) fn has_room(&self) -> bool {

@@ -267,7 +267,9 @@ impl Driver {
         let (state, timeout) = (connection.state(), connection.poll_timeout());
         let next = timeout.map(|at| if has_more { now } else { at });
         shared.sleeps_until = next;
+        shared.is_forgotten = next.is_none();
         let waiting = shared.waiting();
+        let last = std::mem::take(&mut shared.is_last_waiting).then(|| entry.slot.clone());
         drop(shared);
         entry.slot.wake(waiting);
         if let Some(to) = to {
@@ -289,6 +291,9 @@ impl Driver {
             None => self.remove(key),
         }
         self.send();
+        if let Some(slot) = last {
+            slot.let_last_go();
+        }
     }
 
     /// Sends what there is, until the socket's buffer is full.
@@ -310,7 +315,10 @@ impl Driver {
             return;
         };
         let stream = Stream::new(slot, self.wake.clone());
-        backlog.push(Accepted { stream, protocol: endpoint.protocol() });
+        let refused = backlog.push(Accepted { stream, protocol: endpoint.protocol() });
+        if let Some(accepted) = refused {
+            accepted.stream.drop_at_once();
+        }
     }
 
     fn remove(&mut self, key: Key) {

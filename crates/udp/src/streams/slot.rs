@@ -31,12 +31,16 @@ pub(super) struct Shared {
     pub(super) connection: Box<dyn Connection>,
     /// When the driver looks at it again by itself; `None` while it does.
     pub(super) sleeps_until: Option<Duration>,
+    /// Whether it is over, and the driver does not look at it again.
+    pub(super) is_forgotten: bool,
     /// How long each read and write waits, if there is a limit.
     pub(super) timeout: Option<Duration>,
     /// Why programs can use it no more.
     pub(super) unusable: Option<Unusable>,
     /// The streams of programs.
     pub(super) users: usize,
+    /// Whether the last one waits until the driver has sent what there is to send at the end.
+    pub(super) is_last_waiting: bool,
     pub(super) bytes_written: u64,
     pub(super) bytes_read: u64,
     readers: usize,
@@ -72,9 +76,11 @@ impl Slot {
         let shared = Shared {
             connection,
             sleeps_until: None,
+            is_forgotten: false,
             timeout: None,
             unusable: None,
             users: 0,
+            is_last_waiting: false,
             bytes_written: 0,
             bytes_read: 0,
             readers: 0,
@@ -128,6 +134,21 @@ impl Slot {
         if waiting.others {
             self.changed.notify_all();
         }
+    }
+
+    /// Releases the lock until something has happened or time has passed.
+    pub(super) fn wait_for_change<'a>(
+        &'a self,
+        shared: MutexGuard<'a, Shared>,
+        time: Duration,
+    ) -> MutexGuard<'a, Shared> {
+        let waited = self.changed.wait_timeout(shared, time);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// What the connection had to send when its last stream was dropped is sent.
+    pub(super) fn let_last_go(&self) {
+        self.changed.notify_all();
     }
 
     /// Programs cannot use it from now on.

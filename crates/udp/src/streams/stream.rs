@@ -13,6 +13,9 @@ use super::wake::Wake;
 /// How many bytes are moved at once. Meanwhile the driver waits.
 const MAX_MOVE: usize = 1 << 18;
 
+/// How long a stream waits for the driver when it is dropped.
+const MAX_DROP: Duration = Duration::from_millis(200);
+
 /// A connection, to read from and write to, also through a reference. Clones are the same
 /// connection, for other threads. When the last one is dropped the connection is closed, after what
 /// was written has arrived.
@@ -20,12 +23,14 @@ const MAX_MOVE: usize = 1 << 18;
 pub struct Stream {
     slot: Arc<Slot>,
     wake: Arc<Wake>,
+    /// Whether it waits for the driver when it is dropped. The driver itself must not.
+    waits: bool,
 }
 
 impl Stream {
     pub(super) fn new(slot: Arc<Slot>, wake: Arc<Wake>) -> Self {
         slot.lock().users += 1;
-        Self { slot, wake }
+        Self { slot, wake, waits: true }
     }
 
     /// The peer's address.
@@ -96,6 +101,11 @@ impl Stream {
         self.wake(&mut shared);
     }
 
+    /// Drops it without waiting for the driver.
+    pub(super) fn drop_at_once(mut self) {
+        self.waits = false;
+    }
+
     /// Waits until the connection has shaken hands.
     pub(super) fn wait_until_open(&self) -> io::Result<()> {
         let began_at = now();
@@ -123,12 +133,21 @@ impl Clone for Stream {
 }
 
 impl Drop for Stream {
+    /// Waits, shortly, until acknowledgements and what closes the connection have left: the process
+    /// may end now, and with it the driver.
     fn drop(&mut self) {
         let mut shared = self.slot.lock();
         shared.users -= 1;
-        if shared.users == 0 {
-            shared.connection.close(now());
-            self.wake(&mut shared);
+        if shared.users > 0 {
+            return;
+        }
+        shared.connection.close(now());
+        self.wake(&mut shared);
+        let is_due = shared.sleeps_until.is_none() && !shared.is_forgotten;
+        shared.is_last_waiting = self.waits && is_due;
+        let end = now() + MAX_DROP;
+        while shared.is_last_waiting && shared.unusable.is_none() && now() < end {
+            shared = self.slot.wait_for_change(shared, end.saturating_sub(now()));
         }
     }
 }
@@ -141,8 +160,8 @@ impl Read for &Stream {
         let began_at = now();
         let len = to.len().min(MAX_MOVE);
         let mut shared = self.slot.lock();
-        shared.check()?;
         loop {
+            shared.check()?;
             match shared.connection.read(&mut to[..len], now())? {
                 Outcome::Bytes(count) => {
                     shared.bytes_read += count as u64;
@@ -163,8 +182,8 @@ impl Write for &Stream {
         let began_at = now();
         let bytes = &bytes[..bytes.len().min(MAX_MOVE)];
         let mut shared = self.slot.lock();
-        shared.check()?;
         loop {
+            shared.check()?;
             let count = shared.connection.write(bytes, now())?;
             if count > 0 || bytes.is_empty() {
                 shared.bytes_written += count as u64;
