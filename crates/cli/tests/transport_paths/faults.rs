@@ -3,13 +3,15 @@
 
 use std::io::{self, Read, Write};
 use std::net::UdpSocket;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::{Conditions, Direction, Network};
 use transport::{Connection, Error, Listener, Options, Reader, Security, Step, Writer, connect};
 
-use crate::emulation::network;
+use crate::emulation::{network, until};
 use crate::{Pair, pattern};
 
 /// How long a read or write waits in these tests.
@@ -66,6 +68,21 @@ impl Hosts {
             let connected = client.run(|| connect(&address, &options(pinned)).unwrap()).unwrap();
             [connected, accepted.join().unwrap()]
         })
+    }
+
+    fn change_address(&self) {
+        let before = self.network.address("client", "a").unwrap();
+        let [first, second, third, _] = before.octets();
+        let changes =
+            [["del", &format!("{before}/24")], ["add", &format!("{first}.{second}.{third}.77/24")]]
+                .map(|[change, address]| format!("address {change} {address} dev a"));
+        for change in changes {
+            let mut command = Command::new("ip");
+            command.args(change.split(' '));
+            let client = self.network.host("client").unwrap();
+            let status = client.run(|| command.status()).unwrap().unwrap();
+            assert!(status.success(), "{change}");
+        }
     }
 
     fn cut(&self) {
@@ -138,7 +155,7 @@ pub(crate) fn path_that_dies() {
         let began = Instant::now();
         let carried =
             || hosts.network.link("a").unwrap().counts(Direction::Forward).delivered_bytes;
-        crate::emulation::until("something is carried", || carried() > 3_000_000);
+        until("something is carried", || carried() > 3_000_000);
         hosts.cut();
         for (name, writing, reading) in threads {
             let error = writing.join().unwrap();
@@ -178,6 +195,54 @@ pub(crate) fn peer_that_disappears() {
                 assert!(began.elapsed() < TIMEOUT + SLACK, "{name}: {:?}", began.elapsed());
             });
         }
+    });
+}
+
+/// The client gets another address: `burst` and `quic` go on, and others end in time.
+pub(crate) fn changed_address() {
+    let hosts = Hosts::new("rate_mbit = 300, delay_ms = 5");
+    let ends: Vec<_> = transports(false).map(|name| (name, hosts.connect(name))).collect();
+    let is_over = &AtomicBool::new(false);
+    let received: Vec<_> = ends.iter().map(|_| AtomicUsize::new(0)).collect();
+    thread::scope(|scope| {
+        let threads: Vec<_> = ends
+            .into_iter()
+            .zip(&received)
+            .map(|((name, [mut client, mut server]), received)| {
+                scope.spawn(move || {
+                    let mut buffer = vec![0; 1 << 16];
+                    while let Ok(count @ 1..) = server.read(&mut buffer) {
+                        received.fetch_add(count, Ordering::Relaxed);
+                    }
+                });
+                let writing = scope.spawn(move || {
+                    let block = vec![7; 1 << 16];
+                    while !is_over.load(Ordering::Relaxed) {
+                        client.write_all(&block)?;
+                    }
+                    Ok::<_, io::Error>(())
+                });
+                (name, received, writing)
+            })
+            .collect();
+        let is_carried =
+            |from: usize, received: &AtomicUsize| received.load(Ordering::Relaxed) > from + 300_000;
+        for (name, received, _) in &threads {
+            until(&format!("{name} carries something"), || is_carried(0, received));
+        }
+        hosts.change_address();
+        for (name, received, writing) in threads {
+            if ["burst", "quic"].contains(&name) {
+                // What is on the way arrives in any case.
+                let from = received.load(Ordering::Relaxed) + MAX_TAKEN / 16;
+                until(&format!("{name} goes on"), || is_carried(from, received));
+                assert!(!writing.is_finished(), "{name}: {:?}", writing.join());
+            } else {
+                let error = writing.join().unwrap().unwrap_err();
+                assert!(error.to_string().contains("waiting until the other end takes"), "{name}");
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
     });
 }
 

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         test("a_full_disk_is_named_and_the_transfer_goes_on_later", full_disk),
         test("a_peer_that_does_not_read_is_an_error_in_time", faults::peer_that_does_not_read),
         test("a_path_that_dies_is_an_error_in_time", faults::path_that_dies),
+        test("a_client_may_change_its_address", faults::changed_address),
         test("a_peer_that_disappears_is_an_error_in_time", faults::peer_that_disappears),
         test(
             "streams_are_exact_on_a_path_that_reorders_and_doubles",
