@@ -162,6 +162,10 @@ sunder_connection *sunder_connection_split(sunder_connection *connection);
  * until the peer has acknowledged it. Reading goes on. */
 int32_t sunder_connection_finish(sunder_connection *connection);
 
+/* Says that the exchange is complete that sunder_options_set_expected_exchange has announced. What it
+ * took corrects the choice of "auto" for the next one to the same host. Not on a half that reads. */
+int32_t sunder_connection_complete(sunder_connection *connection);
+
 /* What a connection has done so far. What its transport does not measure is 0. */
 typedef struct sunder_statistics {
     size_t size;                /* set by the caller: sizeof(sunder_statistics) */

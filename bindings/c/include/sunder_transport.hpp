@@ -186,6 +186,8 @@ public:
     Connection split() { return Connection(detail::check(sunder_connection_split(get()))); }
     // Ends the direction to the peer, and waits until all has arrived.
     void finish() { detail::check(sunder_connection_finish(get())); }
+    // The announced exchange is complete: what it took corrects the choice for the next one.
+    void complete() { detail::check(sunder_connection_complete(get())); }
     // From any thread: what waits for the connection in another one fails with SUNDER_CLOSED.
     void abort() { detail::check(sunder_connection_abort(get())); }
 

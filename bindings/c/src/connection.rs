@@ -180,6 +180,19 @@ pub extern "C" fn sunder_connection_finish(connection: Option<&Connection>) -> i
     })
 }
 
+/// `sunder_connection_complete`
+#[unsafe(no_mangle)]
+pub extern "C" fn sunder_connection_complete(connection: Option<&Connection>) -> i32 {
+    with(connection, |half| {
+        match half {
+            Half::Both(connection) => connection.complete(),
+            Half::Writes(writer) => writer.complete(),
+            Half::Reads(_) | Half::Gone => return Err(Failure::usage("this half only reads")),
+        }
+        Ok(())
+    })
+}
+
 /// `sunder_connection_statistics`
 #[unsafe(no_mangle)]
 pub extern "C" fn sunder_connection_statistics(

@@ -199,6 +199,23 @@ impl Connection {
         })
     }
 
+    /// Says that the exchange is complete that was announced to `connect`. What it took corrects
+    /// the choice of "auto" for the next one to the same host. Not on a half that reads.
+    fn complete(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| match &*self.lock()? {
+            Half::Both(both) => {
+                both.connection.complete();
+                Ok(())
+            }
+            Half::Writes(writer) => {
+                writer.complete();
+                Ok(())
+            }
+            Half::Reads(_) => Err(PyValueError::new_err("this half only reads")),
+            Half::Closed => closed("connection"),
+        })
+    }
+
     /// What the connection has done so far. What its transport does not measure is None.
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let now = match &*self.lock()? {

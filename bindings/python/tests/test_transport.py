@@ -193,6 +193,9 @@ class Failures(unittest.TestCase):
                 reader.write(b"x")
             with self.assertRaises(ValueError):
                 writer.read()
+            writer.complete()
+            with self.assertRaises(ValueError):
+                reader.complete()
             with self.assertRaises(ValueError):
                 writer.split()
 

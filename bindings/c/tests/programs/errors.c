@@ -37,6 +37,7 @@ static void null_pointers(void) {
     FAILS(sunder_connection_send(NULL, text, 1), SUNDER_USAGE, "connection");
     FAILS(sunder_connection_receive(NULL, 1, &message, &size), SUNDER_USAGE, "connection");
     FAILS(sunder_connection_finish(NULL), SUNDER_USAGE, "connection");
+    FAILS(sunder_connection_complete(NULL), SUNDER_USAGE, "connection");
     FAILS(sunder_connection_statistics(NULL, &statistics), SUNDER_USAGE, "connection");
     FAILS(sunder_connection_peer_key(NULL, text, 65), SUNDER_USAGE, "connection");
     FAILS_NULL(sunder_connection_split(NULL), SUNDER_USAGE, "connection");

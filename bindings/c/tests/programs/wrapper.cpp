@@ -62,6 +62,9 @@ int main() {
 
     sunder::Connection writer = other.split();
     CHECK(failure([&] { other.write("x"); }) == SUNDER_USAGE);
+    CHECK(failure([&] { other.complete(); }) == SUNDER_USAGE);
+    writer.complete();
+    one.complete();
     writer.write("z");
     writer.finish();
     CHECK(one.read(bytes, sizeof bytes) == 1 && bytes[0] == 'z');
