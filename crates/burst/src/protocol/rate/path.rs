@@ -76,7 +76,6 @@ impl PathMeasurements {
         }
         let least = self.least[0].get_or_insert(round_trip);
         *least = round_trip.min(*least);
-        self.longest_queue[0] = self.longest_queue[0].max(self.queue_of(round_trip));
     }
 
     /// The smoothed round-trip time; zero before the first one.
@@ -121,6 +120,8 @@ impl PathMeasurements {
         let recent = self.points.iter().rev();
         let recent = recent.take_while(|it| it.received_at + span >= point.received_at);
         let round_trip = recent.map(|it| it.round_trip).fold(point.round_trip, Duration::min);
+        // The shortest of a span: a packet that a busy host was late with met no queue.
+        self.longest_queue[0] = self.longest_queue[0].max(self.queue_of(round_trip));
         let elapsed = |since: &Point| {
             let receiving = point.received_at.saturating_sub(since.received_at);
             receiving.max(point.sent_at.saturating_sub(since.sent_at))
