@@ -12,4 +12,5 @@ mod measured;
 
 pub(crate) use auto::{Chosen, choose};
 pub use decide::{Candidate, Decision, decide};
+pub(crate) use examine::measure;
 pub use examine::{Examined, examine};

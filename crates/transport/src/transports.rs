@@ -53,6 +53,11 @@ pub(crate) trait Transport: Sync {
     /// Connects, within [`Options::connect_timeout`].
     fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>>;
 
+    /// Whether it must know the path's rate and loss, as it does not find them itself.
+    fn needs_path(&self) -> bool {
+        false
+    }
+
     /// How it listens, if it is over UDP.
     ///
     /// # Errors

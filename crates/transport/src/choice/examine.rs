@@ -6,10 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::decide::{Decision, decide};
+use super::known::Known;
 use crate::address::resolve;
 use crate::error::{Error, Step};
 use crate::model::{Exchange, Path};
-use crate::options::{Options, Security};
+use crate::options::{Options, PathEstimate, Security};
 use crate::probe::{self, HostInfo, Losses, Measured, direction};
 use crate::transports::names;
 
@@ -72,6 +73,18 @@ fn examine_one(to: SocketAddr, options: &Options, exchange: Exchange) -> io::Res
     let is_secure = !matches!(options.security, Security::Insecure);
     let decision = decide(names().map(|(name, _)| name), &path, exchange, is_secure, |_| 1.0);
     Ok(Examined { address: to, measured, tcp_connected, own, path, decision, took })
+}
+
+/// Measures the path to a listener for a transport that must know it. `None`: UDP does not pass, or
+/// there is no network between.
+pub(crate) fn measure(to: SocketAddr, options: &Options) -> io::Result<Option<PathEstimate>> {
+    if to.ip().is_loopback() {
+        return Ok(None);
+    }
+    let own = probe::info(options.congestion.as_deref());
+    let Some(measured) = probe::probe(to, |_| true, || true)? else { return Ok(None) };
+    let (path, losses) = (measured.path(&own, Losses::default()), measured.losses());
+    Ok(Known::new(&path, true, losses, 0).estimate())
 }
 
 /// A path of which only TCP's round-trip time is known.

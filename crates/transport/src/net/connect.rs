@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::connection::Connection;
 use super::handshaking;
 use crate::address::resolve;
-use crate::choice::{Chosen, choose};
+use crate::choice::{Chosen, choose, measure};
 use crate::error::{Error, Step};
 use crate::options::{Choice, Options, Security};
 use crate::protocol::relay::Token;
 use crate::relay;
 use crate::stream::ByteStream;
-use crate::transports::{self, micss};
+use crate::transports::{self, Transport, micss};
 
 /// Connects to `HOST:PORT`, where a [`Listener`](super::Listener) is; or to `TOKEN@HOST:PORT`,
 /// where a relay is at which one waits.
@@ -53,7 +53,7 @@ fn open(address: &str, options: &Options) -> Result<Opened, Error> {
             Choice::Auto => open_chosen(to, options),
             Choice::Named(named) => {
                 name = named;
-                transports::named(name)?.connect(to, options).map(|stream| (stream, None))
+                open_named(transports::named(name)?, to, options).map(|stream| (stream, None))
             }
         };
         match opened {
@@ -64,6 +64,19 @@ fn open(address: &str, options: &Options) -> Result<Opened, Error> {
     let step = Step::Connect(name);
     let error = last.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into());
     Err(Error::at(step, address, error, Some(options.connect_timeout)))
+}
+
+/// A connection of a transport, which learns of the path what it must know.
+fn open_named(
+    transport: &dyn Transport,
+    to: SocketAddr,
+    options: &Options,
+) -> io::Result<Arc<dyn ByteStream>> {
+    if !transport.needs_path() || options.path.is_some() {
+        return transport.connect(to, options);
+    }
+    let options = Options { path: measure(to, options)?, ..options.clone() };
+    transport.connect(to, &options)
 }
 
 /// A connection of the transport that is expected to be the fastest; of TCP if that one fails.

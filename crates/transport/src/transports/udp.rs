@@ -40,12 +40,16 @@ impl Transport for Udp {
         "datagrams that are not sent again; for networks that lose nothing"
     }
 
+    fn needs_path(&self) -> bool {
+        true
+    }
+
     fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
         let loss = options.path.map_or(0.0, |path| path.loss);
         if loss > 0.0 && !options.accept_loss {
             let what = format!(
                 "the path loses {:.2} % of what is sent, which this transport does not send \
-                 again: take another one",
+                 again: take another one, or accept that",
                 loss * 100.0
             );
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));

@@ -47,6 +47,9 @@ pub(super) struct Arguments {
     /// TCP's congestion control, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
+    /// Use udp although the path loses some of what is sent: it may fail at any time
+    #[arg(long)]
+    accept_loss: bool,
     /// Prints one JSON document
     #[arg(long)]
     json: bool,
@@ -79,6 +82,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut options = Options::new(security);
     options.transport = arguments.transport;
     options.congestion.clone_from(&arguments.congestion);
+    options.accept_loss = arguments.accept_loss;
     let exchange =
         Exchange { sent: arguments.send, received: arguments.receive, rounds: arguments.rounds };
     let timing = measurement::measure(&arguments.address, &options, exchange)

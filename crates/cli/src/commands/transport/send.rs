@@ -19,6 +19,7 @@ use crate::progress::Progress;
 /// the same file after this one was stopped. The receiver checks the SHA-256 digest at the end.
 #[derive(clap::Args)]
 #[command(after_help = help())]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(super) struct Arguments {
     /// The file
     #[arg(value_name = "FILE")]
@@ -42,6 +43,9 @@ pub(super) struct Arguments {
     /// TCP's congestion control, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
+    /// Use udp although the path loses some of what is sent: it may fail at any time
+    #[arg(long)]
+    accept_loss: bool,
     /// Say why auto uses the transport that it uses
     #[arg(long)]
     explain: bool,
@@ -88,6 +92,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let options = Options {
         transport: arguments.transport,
         congestion: arguments.congestion.clone(),
+        accept_loss: arguments.accept_loss,
         exchange: exchange(&arguments.file),
         ..Options::new(security)
     };
