@@ -85,6 +85,8 @@ impl Pair {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command.args(["transport", "send", name, "--json"]).args(&self.options).args(more);
         command.current_dir(self.directory.path());
+        // What is remembered of a path is not that of the user who runs the tests.
+        command.env("XDG_STATE_HOME", self.directory.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let host = self.network.host("sender").unwrap();
         host.run(|| command.spawn()).unwrap().unwrap()
