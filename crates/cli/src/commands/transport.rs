@@ -1,5 +1,6 @@
 //! `sunder transport`: files over any transport, and what transports take.
 
+mod connecting;
 mod measure;
 mod probe;
 mod receive;
@@ -18,10 +19,10 @@ use transport::{Choice, Error, Peers, Security, random_identity};
 use crate::console;
 use crate::failure::Failure;
 
-/// Sends files to another host over the transport that is the fastest for the path.
+/// Sends files to another host over the transport that is expected to be the fastest.
 ///
-/// Both ends prove their keys, and everything is encrypted. A file whose connection breaks goes on
-/// where it was, and its digest is checked at the end.
+/// Both ends prove their keys, and everything is encrypted, unless --insecure says otherwise. A
+/// file whose connection breaks goes on where it was, and its digest is checked at the end.
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true, after_help = HELP)]
 pub(crate) struct Arguments {

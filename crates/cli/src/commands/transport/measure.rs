@@ -1,13 +1,11 @@
 //! `sunder transport measure`: what one exchange takes.
 
-use std::path::PathBuf;
-
-use keys::PublicKey;
 use serde::Serialize;
 use transport::measurement::{self, Timing};
-use transport::{Choice, Exchange, Options, PathStatistics};
+use transport::{Exchange, PathStatistics};
 
-use super::{failed, parse_choice, security};
+use super::connecting::Connecting;
+use super::failed;
 use crate::console;
 use crate::failure::Failure;
 
@@ -23,9 +21,6 @@ pub(super) struct Arguments {
     /// Where `sunder transport serve` listens, HOST:PORT
     #[arg(value_name = "HOST:PORT")]
     address: String,
-    /// The transport: auto, or the name of one
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_choice)]
-    transport: Choice,
     /// The bytes to send, in all rounds together
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     send: u64,
@@ -35,21 +30,8 @@ pub(super) struct Arguments {
     /// How often this end sends a part and waits for the answer
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     rounds: u32,
-    /// The public key of the other end, as it prints it
-    #[arg(long, value_name = "KEY", required_unless_present = "insecure")]
-    key: Option<PublicKey>,
-    /// The file with this end's key [default: a new one for each run]
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
-    identity: Option<PathBuf>,
-    /// Without encryption and proof of keys
-    #[arg(long, conflicts_with = "key")]
-    insecure: bool,
-    /// TCP's congestion control, such as bbr or cubic [default: the system's]
-    #[arg(long, value_name = "NAME")]
-    congestion: Option<String>,
-    /// Use udp although the path loses some of what is sent: it may fail at any time
-    #[arg(long)]
-    accept_loss: bool,
+    #[command(flatten)]
+    connecting: Connecting,
     /// Prints one JSON document
     #[arg(long)]
     json: bool,
@@ -77,12 +59,7 @@ struct Report {
 /// # Errors
 /// If the exchange fails.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let keys: Vec<PublicKey> = arguments.key.into_iter().collect();
-    let security = security(arguments.identity.as_ref(), &keys, arguments.insecure)?;
-    let mut options = Options::new(security);
-    options.transport = arguments.transport;
-    options.congestion.clone_from(&arguments.congestion);
-    options.accept_loss = arguments.accept_loss;
+    let options = arguments.connecting.options()?;
     let exchange =
         Exchange { sent: arguments.send, received: arguments.receive, rounds: arguments.rounds };
     let timing = measurement::measure(&arguments.address, &options, exchange)

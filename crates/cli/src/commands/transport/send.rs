@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use keys::PublicKey;
 use serde::Serialize;
 use transport::choice::Decision;
 use transport::files::{self, Event, SendError, Sent};
-use transport::{Choice, Connection, Exchange, FailureReason, Options, Security, connect, names};
+use transport::{Connection, Exchange, FailureReason, Options, Security, connect, names};
 
-use super::{failed, parse_choice, security};
+use super::connecting::Connecting;
+use super::failed;
 use crate::console;
 use crate::failure::Failure;
 use crate::progress::Progress;
@@ -19,7 +19,6 @@ use crate::progress::Progress;
 /// the same file after this one was stopped. The receiver checks the SHA-256 digest at the end.
 #[derive(clap::Args)]
 #[command(after_help = help())]
-#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(super) struct Arguments {
     /// The file
     #[arg(value_name = "FILE")]
@@ -28,24 +27,8 @@ pub(super) struct Arguments {
     /// several addresses, separated by commas, for shares over several networks
     #[arg(value_name = "HOST:PORT")]
     address: String,
-    /// The transport: auto, or one of those below
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_choice)]
-    transport: Choice,
-    /// The receiver's public key, as it prints it
-    #[arg(long, value_name = "KEY", required_unless_present = "insecure")]
-    key: Option<PublicKey>,
-    /// The file with this end's key [default: a new one for each run]
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
-    identity: Option<PathBuf>,
-    /// Send without encryption: whoever is on the path can read and change the file
-    #[arg(long, conflicts_with = "key")]
-    insecure: bool,
-    /// TCP's congestion control, such as bbr or cubic [default: the system's]
-    #[arg(long, value_name = "NAME")]
-    congestion: Option<String>,
-    /// Use udp although the path loses some of what is sent: it may fail at any time
-    #[arg(long)]
-    accept_loss: bool,
+    #[command(flatten)]
+    connecting: Connecting,
     /// Say why auto uses the transport that it uses
     #[arg(long)]
     explain: bool,
@@ -84,18 +67,11 @@ struct Document<'a> {
 /// # Errors
 /// When it cannot be read, there is no connection, or the receiver does not take it.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let keys: Vec<PublicKey> = arguments.key.into_iter().collect();
-    let security = security(arguments.identity.as_ref(), &keys, arguments.insecure)?;
-    if matches!(security, Security::Insecure) {
+    let mut options = arguments.connecting.options()?;
+    if matches!(options.security, Security::Insecure) {
         console::warning("insecure: whoever is on the path can read and change the file");
     }
-    let options = Options {
-        transport: arguments.transport,
-        congestion: arguments.congestion.clone(),
-        accept_loss: arguments.accept_loss,
-        exchange: exchange(&arguments.file),
-        ..Options::new(security)
-    };
+    options.exchange = exchange(&arguments.file);
     let sent = send(arguments, &options)?;
     report(arguments, &sent)
 }
