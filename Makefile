@@ -3,6 +3,7 @@
 CARGO ?= cargo
 FUZZ_SECONDS ?= 600
 FIGURES ?=
+MINUTES ?=
 PREFIX ?= /usr/local
 FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst transport \
 	superpacket directory signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api
@@ -19,7 +20,8 @@ help:
 	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
 	@echo 'make browser 300 requests of Chromium at once, through SOCKS5 (installs it)'
 	@echo 'make soak    large files, a tunnel, a stream and a refresh under 100,000 random conditions each, floods, streams that break, servers that are killed and cut off: two hours'
-	@echo 'make figures every experiment of the laboratory, or FIGURES="NAME ...", into docs/results: hours'
+	@echo 'make figures every experiment of the laboratory, or FIGURES="NAME ...", into docs/results: hours;'
+	@echo '             each for at most MINUTES=N, and the next time it goes on'
 	@echo 'make neon    tests of the sharing crate for 64-bit ARM, emulated'
 	@echo 'make install-lib PREFIX=$(PREFIX)   the transport layer for C and C++: headers and libraries'
 	@echo 'make audit   known vulnerabilities of dependencies (needs the network)'
@@ -38,7 +40,7 @@ lint: setup-lint
 	scripts/check-modules
 	scripts/check-width
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) clippy --manifest-path bindings/python/Cargo.toml --target-dir target/python -- -D warnings
+	$(CARGO) clippy --locked --manifest-path bindings/python/Cargo.toml --target-dir target/python -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
 	$(CARGO) deny --locked check bans licenses sources
 	$(CARGO) deny --manifest-path bindings/python/Cargo.toml check bans licenses sources
@@ -77,7 +79,9 @@ figures: setup-lab
 	mkdir -p target/lab
 	cp target/release/examples/peer target/lab/sabul-peer
 	g++ -O2 -w -o target/lab/libudt-peer crates/sabul/tests/libudt/peer.cpp -ludt -lpthread
-	PATH=$$PWD/target/lab:$$PATH scripts/figures $(FIGURES)
+	$(CARGO) build --release --locked --manifest-path crates/lab/quinn-peer/Cargo.toml --target-dir target/quinn-peer
+	cp target/quinn-peer/release/quinn-peer target/lab
+	PATH=$$PWD/target/lab:$$PATH MINUTES=$(MINUTES) scripts/figures $(FIGURES)
 
 soak:
 	$(CARGO) build --release --locked --package sunder-cli

@@ -41,15 +41,12 @@ macro_rules! commands {
             }
         }
 
-        daemons! { $($($module::$daemon as $daemon,)?)* }
+        daemons! { $($($module::$daemon,)?)* }
     };
 }
 
 macro_rules! daemons {
-    ($($module:ident::$daemon:ident as $name:ident,)*) => {
-        /// What `sunder doctor` needs of each daemon.
-        const EXAMINATIONS: &[Examination] = &[$(Examination::of::<$module::$daemon>(),)*];
-
+    ($($module:ident::$daemon:ident,)*) => {
         /// See [`Daemon::LEGEND`].
         const LEGENDS: &[&str] = &[$($module::$daemon::LEGEND,)*];
 
@@ -57,28 +54,28 @@ macro_rules! daemons {
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "kind", rename_all = "lowercase")]
         enum DaemonStatus {
-            $($name(Box<<$module::$daemon as Daemon>::Status>),)*
+            $($daemon(Box<<$module::$daemon as Daemon>::Status>),)*
         }
 
         impl DaemonStatus {
             /// The name of its command.
             fn kind(&self) -> &'static str {
                 match self {
-                    $(Self::$name(_) => $module::$daemon::NAME,)*
+                    $(Self::$daemon(_) => $module::$daemon::NAME,)*
                 }
             }
 
             /// See [`ServiceStatus::name`].
             fn name(&self) -> &str {
                 match self {
-                    $(Self::$name(status) => status.name(),)*
+                    $(Self::$daemon(status) => status.name(),)*
                 }
             }
 
             /// See [`ServiceStatus::uptime_s`].
             fn uptime_s(&self) -> f64 {
                 match self {
-                    $(Self::$name(status) => status.uptime_s(),)*
+                    $(Self::$daemon(status) => status.uptime_s(),)*
                 }
             }
 
@@ -86,23 +83,23 @@ macro_rules! daemons {
             fn take_name_of(&mut self, socket: &std::path::Path) {
                 let kind = self.kind();
                 match self {
-                    $(Self::$name(status) => status.take_name_of(kind, socket),)*
+                    $(Self::$daemon(status) => status.take_name_of(kind, socket),)*
                 }
             }
 
             /// Adds its metrics.
             fn expose(&self, exposition: &mut Exposition) {
                 match self {
-                    $(Self::$name(status) => status.expose(self.kind(), exposition),)*
+                    $(Self::$daemon(status) => status.expose(self.kind(), exposition),)*
                 }
             }
 
             /// The page that `sunder status` shows for it, with the rates since `before`.
             fn page(&self, before: Option<&Self>) -> String {
                 match (self, before) {
-                    $((Self::$name(now), before) => {
+                    $((Self::$daemon(now), before) => {
                         let before = match before {
-                            Some(Self::$name(before)) => Some(&**before),
+                            Some(Self::$daemon(before)) => Some(&**before),
                             _ => None,
                         };
                         $module::$daemon::page(now, before)
@@ -125,12 +122,21 @@ commands! {
     Directory(directory),
     Tunnel(tunnel, Tunnel),
     Quorum(quorum, Quorum),
-    Transport(transport),
+    Transport(transport, Relay),
     Status(status),
     Doctor(doctor),
 }
 
-/// The names of all daemons, as in `sunder serve, proxy, tunnel or quorum`.
+/// What `sunder doctor` needs of each daemon that has a configuration.
+const EXAMINATIONS: &[Examination] = &[
+    Examination::of::<serve::Serve>(),
+    Examination::of::<proxy::Proxy>(),
+    Examination::of::<tunnel::Tunnel>(),
+    Examination::of::<quorum::Quorum>(),
+];
+
+/// The names of the daemons that have a configuration, as in `sunder serve, proxy, tunnel or
+/// quorum`.
 fn daemon_names() -> String {
     let names: Vec<&str> = EXAMINATIONS.iter().map(|daemon| daemon.name).collect();
     let (last, others) = names.split_last().unwrap_or((&"", &[]));

@@ -12,18 +12,25 @@ use crate::checks::finding::Finding;
 use crate::console;
 use crate::failure::Failure;
 
-/// A command that keeps running, with what `sunder status` and `sunder doctor` need of it.
+/// A command that keeps running, with what `sunder status` needs of it.
 pub(crate) trait Daemon {
-    /// The command's name.
+    /// The name of its pages and sockets.
     const NAME: &'static str;
-    /// The keys that its configuration may have.
-    const KEYS: Keys;
     /// What the help of `sunder status` says of its page.
     const LEGEND: &'static str;
-    /// Its configuration.
-    type Config;
     /// What it reports at its status socket.
     type Status: ServiceStatus;
+
+    /// What `sunder status` shows of it, with the rates since `before`.
+    fn page(now: &Self::Status, before: Option<&Self::Status>) -> String;
+}
+
+/// A [`Daemon`] that has a configuration, with what `sunder doctor` needs of it.
+pub(crate) trait Configured: Daemon {
+    /// The keys that its configuration may have.
+    const KEYS: Keys;
+    /// Its configuration.
+    type Config;
 
     /// Reads its configuration from the text of a file in the directory `config_dir`.
     ///
@@ -37,28 +44,25 @@ pub(crate) trait Daemon {
     /// # Errors
     /// When the system gives no threads for the tests.
     fn examine(config: &Self::Config) -> Result<Vec<Finding>, Failure>;
-
-    /// What `sunder status` shows of it, with the rates since `before`.
-    fn page(now: &Self::Status, before: Option<&Self::Status>) -> String;
 }
 
-/// What `sunder doctor` uses of a [`Daemon`].
+/// What `sunder doctor` uses of a [`Configured`] daemon.
 #[derive(Clone, Copy)]
 pub(crate) struct Examination {
     /// See [`Daemon::NAME`].
     pub(crate) name: &'static str,
-    /// See [`Daemon::KEYS`].
+    /// See [`Configured::KEYS`].
     pub(crate) keys: Keys,
     /// All problems of a text that is meant to be its configuration.
     pub(crate) problems: fn(&str) -> Option<Problems>,
-    /// See [`Daemon::examine`]: the findings for a text without problems, of a file in this
+    /// See [`Configured::examine`]: the findings for a text without problems, of a file in this
     /// directory.
     pub(crate) findings: fn(&str, &Path) -> Result<Vec<Finding>, Failure>,
 }
 
 impl Examination {
     /// That of a daemon.
-    pub(crate) const fn of<D: Daemon>() -> Self {
+    pub(crate) const fn of<D: Configured>() -> Self {
         Self {
             name: D::NAME,
             keys: D::KEYS,
@@ -75,7 +79,7 @@ impl Examination {
 ///
 /// # Errors
 /// When there is no such file, or it is no such configuration: the first problem, with its line.
-pub(crate) fn load<D: Daemon>(path: &Path) -> Result<D::Config, Failure> {
+pub(crate) fn load<D: Configured>(path: &Path) -> Result<D::Config, Failure> {
     let doctor = format!(", all mistakes: sunder doctor --config {}", path.display());
     load_for(D::NAME, &doctor, path, |text| D::parse(text, config_dir(path)))
 }

@@ -11,12 +11,14 @@ mod columns;
 mod error;
 mod file;
 mod run;
+mod schedule;
 mod statistic;
 mod value;
 
 use std::collections::BTreeMap;
 use std::iter::repeat_with;
 use std::path::Path;
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -24,6 +26,8 @@ use toml::Table;
 
 pub use built_in::built_in;
 pub use error::{ExperimentError, ResultsError, RunError};
+pub use file::compare::Compare;
+pub use run::compare::{Comparison, Group};
 pub use run::journal::Record;
 pub use run::machine::Machine;
 pub use run::results::Results;
@@ -39,6 +43,7 @@ use file::predict;
 use file::programs;
 use file::sweep::{Combination, Sweep};
 use file::template::{self, Filled};
+use schedule::Schedule;
 
 /// A valid experiment.
 #[derive(Debug)]
@@ -62,6 +67,10 @@ pub struct Experiment {
     keys: Vec<String>,
     metrics: Vec<Metric>,
     points: Vec<Point>,
+    schedule: Schedule,
+    compare: Option<Compare>,
+    /// When no more trials are begun.
+    stops_at: Option<Instant>,
     plots: Vec<Plot>,
 }
 
@@ -136,6 +145,10 @@ impl Experiment {
         columns::check(&keys, &metrics)?;
         predict::check(&content.predict, &metrics)?;
         let plots = plot::check(content.plots, &sweep, &metrics, &points)?;
+        if let Some(compare) = &content.compare {
+            compare.check(&sweep, &metrics)?;
+        }
+        let schedule = Schedule::new(content.order, &points, repetitions, content.seed);
         Ok(Self {
             file,
             name,
@@ -150,6 +163,9 @@ impl Experiment {
             keys,
             metrics,
             points,
+            schedule,
+            compare: content.compare,
+            stops_at: None,
             plots,
         })
     }
@@ -179,13 +195,18 @@ impl Experiment {
 
     /// The number of trials: points times repetitions.
     pub fn trials(&self) -> usize {
-        self.points.len() * self.repetitions
+        self.schedule.len()
     }
 
-    /// The repetition, from 0, and the point of the trial with a number, from 0. Each repetition
-    /// covers all points before the next one begins.
+    /// Begins no trial from this time on; the next run goes on.
+    pub fn stop_at(&mut self, at: Instant) {
+        self.stops_at = Some(at);
+    }
+
+    /// The repetition, from 0, and the point of the trial with a number, from 0.
     fn trial(&self, number: usize) -> (usize, &Point) {
-        (number / self.points.len(), &self.points[number % self.points.len()])
+        let (repetition, point) = self.schedule.trial(number);
+        (repetition, &self.points[point])
     }
 
     /// The seed of a repetition. It is the same for all points, so that they have the same random

@@ -91,8 +91,9 @@ impl ConnectionLimiter {
     }
 }
 
-/// The source of a connection, as far as its address tells.
-fn source(address: IpAddr) -> IpAddr {
+/// The source of a connection, as far as its address tells: an IPv4 address, or the first address
+/// of an IPv6 network with a 48-bit prefix.
+pub fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Net::new_assert(address, SITE).network().into(),
         v4 @ IpAddr::V4(_) => v4,

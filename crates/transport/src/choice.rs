@@ -9,6 +9,7 @@ mod examine;
 mod known;
 #[cfg(test)]
 mod measured;
+mod racing;
 
 pub(crate) use auto::{Chosen, choose};
 pub use decide::{Candidate, Decision, decide};

@@ -20,6 +20,9 @@ use crate::protocol::records::{ChangedRecord, Opened, Opener};
 use crate::protocol::relay;
 use crate::stream::{ByteStream, PathStatistics};
 
+pub use crate::probe::fuzzing as probe;
+pub use crate::transports::udp::fuzzing as udp;
+
 /// Gives any bytes to every parser. What is understood is encoded to the same bytes.
 ///
 /// # Panics

@@ -21,8 +21,8 @@
 //!     let security = Security::pinned(random_identity()?, vec![key]);
 //!     let mut connection = connect(&address, &Options::new(security))?;
 //!     connection.write_all(b"hello")?;
-//!     let mut answer = [0; 2];
-//!     connection.read_exact(&mut answer)?;
+//!     let mut answer = Vec::new();
+//!     connection.read_to_end(&mut answer)?;
 //!     Ok::<_, std::io::Error>(answer)
 //! });
 //!
@@ -31,7 +31,7 @@
 //! connection.read_exact(&mut received)?;
 //! connection.write_all(b"ok")?;
 //! connection.finish()?;
-//! assert_eq!((&received, &other.join().unwrap()?), (b"hello", b"ok"));
+//! assert_eq!((&received[..], &other.join().unwrap()?[..]), (&b"hello"[..], &b"ok"[..]));
 //! # Ok(())
 //! # }
 //! ```

@@ -1,6 +1,8 @@
 //! Measures a path: round-trip time, loss, the rate of the narrowest link in each direction, and
 //! what the far host can do. `docs/protocols/probe.md` specifies the protocol.
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod host;
 mod net;
 mod packet;

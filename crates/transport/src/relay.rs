@@ -3,9 +3,12 @@
 //! handshake and of encrypted records.
 
 mod client;
+mod pairs;
 mod server;
+mod status;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use client::{Registration, open};
-pub use server::{Relay, RelayError};
+pub use server::{Relay, RelayError, StatusSource};
+pub use status::{Refused, Status};

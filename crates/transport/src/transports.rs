@@ -9,7 +9,7 @@ mod quic;
 mod sabul;
 pub(crate) mod tcp;
 mod tcp_info;
-mod udp;
+pub(crate) mod udp;
 
 use std::io;
 use std::net::SocketAddr;
@@ -41,6 +41,9 @@ const BACKLOG: usize = 128;
 
 /// What is used where nothing is known of the path.
 pub(crate) static DEFAULT: &dyn Transport = &tcp::Tcp;
+
+/// What is tried beside it, before anything is known.
+pub(crate) static SECOND: burst::Burst = burst::Burst;
 
 /// A kind of connection, by a name.
 pub(crate) trait Transport: Sync {

@@ -22,6 +22,10 @@ pub struct Config {
     /// The rate at which to start, in bytes/s with IP and UDP headers, if it is known. It is at
     /// most twice what the train measures.
     pub start_rate: Option<f64>,
+    /// Whether the listener hears of the client's connection only when the client writes, if only
+    /// nothing, or finishes. Closed before that, it leaves nothing behind: the listener's program
+    /// never has it.
+    pub is_held: bool,
     /// How long a client waits for an answer.
     pub connect_timeout: Duration,
     /// How long a peer may be silent.
@@ -39,6 +43,7 @@ impl Default for Config {
             receive_buffer: 96 << 20,
             train: 64,
             start_rate: None,
+            is_held: false,
             connect_timeout: Duration::from_secs(10),
             silence_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(300),

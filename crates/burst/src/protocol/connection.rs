@@ -44,6 +44,8 @@ pub struct Connection {
     heard_at: Duration,
     /// When a ping is sent if nothing arrives.
     ping_at: Duration,
+    /// Whether nothing is sent yet, so that the listener has no connection.
+    is_held: bool,
     /// Whether the program reads and writes no more.
     is_abandoned: bool,
     error: Option<Error>,
@@ -143,6 +145,7 @@ impl Connection {
             report: Report::default(),
             heard_at: now,
             ping_at: Duration::MAX,
+            is_held: is_client && config.is_held,
             is_abandoned: false,
             error: None,
             refused: 0,
@@ -308,6 +311,7 @@ impl streams::Connection for Connection {
     }
 
     fn write(&mut self, bytes: &[u8], _now: Duration) -> io::Result<usize> {
+        self.is_held = false;
         if self.is_over() {
             Err(self.reason())
         } else if self.sending.is_finished() {
@@ -318,6 +322,7 @@ impl streams::Connection for Connection {
     }
 
     fn finish(&mut self, now: Duration) {
+        self.is_held = false;
         self.sending.finish();
         self.advance(now);
     }
@@ -329,9 +334,13 @@ impl streams::Connection for Connection {
     fn close(&mut self, now: Duration) {
         self.is_abandoned = true;
         self.receiving.discard(now);
-        self.advance(now);
-        // Nothing was written that would have to wait for the handshake.
-        if matches!(self.stage, Stage::Connecting(_)) && self.sending.written() == 0 {
+        if !self.is_held {
+            self.advance(now);
+        }
+        // Nothing was written that would have to wait for the handshake, or the listener's end was
+        // never open.
+        let is_unheard = matches!(self.stage, Stage::Connecting(_)) || self.is_held;
+        if is_unheard && self.sending.written() == 0 {
             self.stage = Stage::Over;
         }
     }
@@ -374,7 +383,7 @@ impl streams::Connection for Connection {
             packets_refused: self.refused,
             round_trip: self.sending.round_trip().smoothed(),
             rate_bytes_per_s: Some(self.sending.rate())
-                .filter(|it| it.is_finite())
+                .filter(|it| *it < f64::MAX)
                 .map(super::to_u64),
             congestion: Some("burst"),
             ..Statistics::default()

@@ -14,12 +14,14 @@ use super::{Config, Connection, Listener, ListenerSecurity, Security};
 
 /// What happens to a connection. Its peer has the right keys, and does what it likes.
 #[derive(Clone, Debug)]
+#[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
 pub enum Step {
     /// A datagram of anybody.
     Datagram(Vec<u8>),
     /// A packet of the peer with these frames.
     Frames(Vec<u8>),
-    /// A packet with so many bytes of the stream from this offset on, which may end there.
+    /// A packet with so many bytes of the stream from this offset (modulo 300,000) on, which may
+    /// end there.
     Stream(u32, u16, bool),
     /// A repair symbol: the generation's start and length, the number of repair symbols and the
     /// index of this one, and its length.
@@ -102,7 +104,7 @@ pub fn connection(steps: &[Step]) {
             Step::Stream(offset, len, is_end) => {
                 let (is_end, is_first) = (*is_end, len % 3 == 0);
                 let flags = StreamFlags { is_end, is_urgent: false, is_first };
-                frame::write_stream((*offset).into(), flags, &mut frames);
+                frame::write_stream((*offset % 300_000).into(), flags, &mut frames);
                 frames.resize(frames.len() + usize::from(*len % 1400), 7);
             }
             Step::Repair(start, len, [repair_symbols, index], symbol_len) => {

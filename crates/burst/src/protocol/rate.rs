@@ -17,13 +17,16 @@
 
 #[cfg(test)]
 mod competitors;
+mod delays;
 mod growth;
 mod losses;
 mod model;
 mod path;
+mod reports;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use model::{Acked, Lost, Metrics, Model, Sent};
+pub use model::Model;
+pub use reports::{Acked, Lost, Metrics, Sent};

@@ -51,6 +51,8 @@ pub(super) struct Sending {
     flight: Flight,
     round_trip: RoundTrip,
     model: rate::Model,
+    /// Packets that were sent before took another path.
+    path_since: Duration,
     pacer: Pacer,
     /// How often nothing was acknowledged in time.
     timeouts: u32,
@@ -76,6 +78,7 @@ impl Sending {
             flight: Flight::new(),
             round_trip: RoundTrip::default(),
             model: rate::Model::new(None, MAX_DATAGRAM_LEN),
+            path_since: Duration::ZERO,
             pacer: Pacer::default(),
             timeouts: 0,
             probes: 0,
@@ -103,6 +106,14 @@ impl Sending {
     /// The handshake's round trip, as a listener's end measures it.
     pub(super) fn handle_first_round_trip(&mut self, round_trip: Duration) {
         self.round_trip.add(round_trip);
+    }
+
+    /// The path is another one: its rate and its round trip are measured from the beginning.
+    pub(super) fn change_path(&mut self, now: Duration) {
+        self.flight.leave_path();
+        self.round_trip = RoundTrip::default();
+        self.model = rate::Model::new(None, MAX_DATAGRAM_LEN);
+        self.path_since = now;
     }
 
     /// A train to the peer had this rate.
@@ -226,7 +237,8 @@ impl Sending {
             self.lost = self.lost.split_off(&self.acked_to);
         }
         let delay = Duration::from_micros(ack.delay_us.into()).min(MAX_ACK_DELAY * 2);
-        let round_trip = summary.largest_sent_at.map(|at| {
+        let sent_at = summary.largest_sent_at.filter(|at| *at >= self.path_since);
+        let round_trip = sent_at.map(|at| {
             let measured = now.saturating_sub(at);
             measured.saturating_sub(delay.min(measured / 2)).max(Duration::from_micros(1))
         });
@@ -245,9 +257,9 @@ impl Sending {
                 round_trip: round_trip.unwrap_or(self.round_trip.longest()),
             };
             self.model.on_ack(now, &acked);
-        }
-        if let Some(rate) = ack.train_rate {
-            self.model.on_train(rate);
+            if let Some(rate) = ack.train_rate {
+                self.model.on_train(rate);
+            }
         }
         self.judge(now);
         true

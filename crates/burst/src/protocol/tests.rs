@@ -67,6 +67,45 @@ fn the_client_changes_its_address() {
     }
 }
 
+/// Both ends measure the path of another address from the beginning: what the old one's packets
+/// say does not count, and the rate is the new path's a second later.
+#[test]
+fn another_address_has_another_path() {
+    let path = |rate_bps, ms| {
+        let perfect = Path::perfect(Duration::from_millis(ms));
+        Path { rate_bps: Some(rate_bps), ..perfect }
+    };
+    for (old, new) in
+        [(path(50_000_000, 20), path(5_000_000, 150)), (path(5_000_000, 150), path(50_000_000, 20))]
+    {
+        let mut pair = Pair::connect(1, old, true);
+        let now = Duration::from_secs(3);
+        while pair.now() < now {
+            pair.write_much();
+            let next = pair.now() + Duration::from_millis(10);
+            pair.run_until(next);
+        }
+        pair.move_client(now);
+        pair.change_path(new);
+        while pair.now() < now + Duration::from_millis(2500) {
+            pair.write_much();
+            let next = pair.now() + Duration::from_millis(10);
+            pair.run_until(next);
+        }
+        for statistics in pair.statistics() {
+            println!("{:?} {:?}", statistics.round_trip, statistics.rate_bytes_per_s);
+        }
+        let statistics = pair.statistics();
+        let round_trip = statistics[0].round_trip.unwrap();
+        assert!(round_trip >= new.min_delay * 2, "{round_trip:?}");
+        assert!(round_trip < new.min_delay * 2 + Duration::from_millis(60), "{round_trip:?}");
+        #[expect(clippy::cast_precision_loss, reason = "a rate")]
+        let part =
+            statistics[0].rate_bytes_per_s.unwrap() as f64 * 8.0 / new.rate_bps.unwrap() as f64;
+        assert!((0.7..1.3).contains(&part), "{part}");
+    }
+}
+
 /// Under load there is one round trip more, for a cookie.
 #[test]
 fn under_load_a_client_proves_its_address() {

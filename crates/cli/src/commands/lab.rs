@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind, IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 use std::process::exit;
+use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use lab::experiment::{self, Results, RunError};
@@ -70,6 +71,9 @@ struct Run {
     /// The directory for the results [default: lab-results/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Begin no trial after so many minutes; the same command goes on where it stopped
+    #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    minutes: Option<u64>,
     /// Print the document of results.json on standard output instead of a table
     #[arg(long)]
     json: bool,
@@ -166,7 +170,7 @@ fn list(arguments: &List) -> Result<(), Failure> {
 }
 
 fn perform(arguments: &Run) -> Result<(), Failure> {
-    let experiment = read(&arguments.experiment)?;
+    let mut experiment = read(&arguments.experiment)?;
     experiment.find_programs().map_err(|error| wrong(&error))?;
     let out = results_directory(&experiment, arguments.out.as_deref());
     refuse_non_directory(&out)?;
@@ -177,6 +181,9 @@ fn perform(arguments: &Run) -> Result<(), Failure> {
 
     // Starts this program again inside the sandbox, where it reaches this line again.
     sandbox::enter().map_err(|error| sandbox_failure(&error, &out, total))?;
+    if let Some(minutes) = arguments.minutes {
+        experiment.stop_at(Instant::now() + Duration::from_secs(60 * minutes));
+    }
     let progress = Progress::steps(total as u64);
     let (mut done, mut performed) = (0, false);
     let results = experiment::run(&experiment, &out, |status| {

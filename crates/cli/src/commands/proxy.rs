@@ -23,7 +23,7 @@ use crate::checks::uplinks::{SHARED_FIX, Uplink, route, shared};
 use crate::commands::directory::warn_of_exposed;
 use crate::commands::streams::{self, Named};
 use crate::console;
-use crate::daemon::{self, Daemon};
+use crate::daemon::{self, Configured, Daemon};
 use crate::failure::Failure;
 
 /// A complete configuration, shown by `--help`.
@@ -54,10 +54,17 @@ pub(crate) struct Proxy;
 
 impl Daemon for Proxy {
     const NAME: &'static str = "proxy";
-    const KEYS: Keys = CLIENT_KEYS;
     const LEGEND: &'static str = streams::LEGEND;
-    type Config = ClientConfig;
     type Status = Named;
+
+    fn page(now: &Named, before: Option<&Named>) -> String {
+        streams::page(Self::NAME, now, before)
+    }
+}
+
+impl Configured for Proxy {
+    const KEYS: Keys = CLIENT_KEYS;
+    type Config = ClientConfig;
 
     fn parse(text: &str, config_dir: &Path) -> Result<ClientConfig, Problems> {
         Ok(ClientConfig { config_dir: config_dir.to_owned(), ..ClientConfig::from_toml(text)? })
@@ -65,10 +72,6 @@ impl Daemon for Proxy {
 
     fn examine(config: &ClientConfig) -> Result<Vec<Finding>, Failure> {
         examine::findings(config)
-    }
-
-    fn page(now: &Named, before: Option<&Named>) -> String {
-        streams::page(Self::NAME, now, before)
     }
 }
 

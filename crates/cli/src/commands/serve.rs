@@ -19,7 +19,7 @@ use crate::checks::listeners::open_to_all;
 use crate::commands::directory::warn_of_exposed;
 use crate::commands::streams::{self, Named};
 use crate::console;
-use crate::daemon::{self, Daemon};
+use crate::daemon::{self, Configured, Daemon};
 use crate::failure::Failure;
 
 /// A complete configuration, shown by `--help`.
@@ -46,10 +46,17 @@ pub(crate) struct Serve;
 
 impl Daemon for Serve {
     const NAME: &'static str = "serve";
-    const KEYS: Keys = SERVER_KEYS;
     const LEGEND: &'static str = streams::LEGEND;
-    type Config = ServerConfig;
     type Status = Named;
+
+    fn page(now: &Named, before: Option<&Named>) -> String {
+        streams::page(Self::NAME, now, before)
+    }
+}
+
+impl Configured for Serve {
+    const KEYS: Keys = SERVER_KEYS;
+    type Config = ServerConfig;
 
     fn parse(text: &str, config_dir: &Path) -> Result<ServerConfig, Problems> {
         Ok(ServerConfig { config_dir: config_dir.to_owned(), ..ServerConfig::from_toml(text)? })
@@ -57,10 +64,6 @@ impl Daemon for Serve {
 
     fn examine(config: &ServerConfig) -> Result<Vec<Finding>, Failure> {
         examine::findings(config)
-    }
-
-    fn page(now: &Named, before: Option<&Named>) -> String {
-        streams::page(Self::NAME, now, before)
     }
 }
 

@@ -49,7 +49,7 @@ fn help() -> String {
     format!(
         "Example: sunder status --watch
 
-A daemon is {}.
+A daemon is {}, or sunder transport relay.
 
 {}
 

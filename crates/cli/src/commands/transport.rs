@@ -19,6 +19,8 @@ use transport::{Choice, Error, Peers, Security, random_identity};
 use crate::console;
 use crate::failure::Failure;
 
+pub(super) use relay::Relay;
+
 /// Sends files to another host over the transport that is expected to be the fastest.
 ///
 /// Both ends prove their keys, and everything is encrypted, unless --insecure says otherwise. A
@@ -70,7 +72,7 @@ fn identity(file: Option<&PathBuf>) -> Result<SecretKey, Failure> {
 }
 
 /// Encryption with the identity in a file, and the peers with these keys.
-fn security(
+pub(super) fn security(
     file: Option<&PathBuf>,
     keys: &[PublicKey],
     is_insecure: bool,
@@ -82,12 +84,12 @@ fn security(
     Ok(Security::Noise { identity: Arc::new(identity(file)?), peers })
 }
 
-fn parse_choice(name: &str) -> Result<Choice, String> {
+pub(super) fn parse_choice(name: &str) -> Result<Choice, String> {
     name.parse().map_err(|error: Error| error.to_string())
 }
 
 /// What an error of the crate is here.
-fn failed(error: &Error) -> Failure {
+pub(super) fn failed(error: &Error) -> Failure {
     let message = error.to_string();
     match error {
         _ if error.is_security() => Failure::Refused(message),

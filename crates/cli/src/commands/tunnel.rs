@@ -20,7 +20,7 @@ use tun::route::Route;
 use crate::checks::finding::{Finding, Level};
 use crate::checks::uplinks::{SHARED_FIX, Uplink, route, shared};
 use crate::console;
-use crate::daemon::{self, Daemon};
+use crate::daemon::{self, Configured, Daemon};
 use crate::failure::Failure;
 
 /// A complete configuration for either end, shown by `--help`.
@@ -53,14 +53,21 @@ pub(crate) struct Status(remicss::status::Status);
 
 impl Daemon for Tunnel {
     const NAME: &'static str = "tunnel";
-    const KEYS: Keys = KEYS;
     const LEGEND: &'static str = "\
 For a tunnel, `out` is the direction from this end to its peer: the state, loss and delay of a
 channel in that direction are as the peer reports them. `in` is the direction to this end. A rate
 marked `set` is from the configuration, `guess` is a tunnel's initial value, and `at least` is what
 a channel carried when no more was sent; other rates were measured. `wrong` counts changed shares.";
-    type Config = Config;
     type Status = Status;
+
+    fn page(now: &Status, before: Option<&Status>) -> String {
+        page::page(&now.0, before.map(|before| &before.0))
+    }
+}
+
+impl Configured for Tunnel {
+    const KEYS: Keys = KEYS;
+    type Config = Config;
 
     fn parse(text: &str, _config_dir: &Path) -> Result<Config, Problems> {
         Config::from_toml(text)
@@ -68,10 +75,6 @@ a channel carried when no more was sent; other rates were measured. `wrong` coun
 
     fn examine(config: &Config) -> Result<Vec<Finding>, Failure> {
         Ok(examine::findings(config))
-    }
-
-    fn page(now: &Status, before: Option<&Status>) -> String {
-        page::page(&now.0, before.map(|before| &before.0))
     }
 }
 

@@ -232,6 +232,8 @@ fn two_hosts_meet_at_a_relay() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.args(["transport", "relay", "--listen", "127.0.0.1:0"]);
+    let sockets = tempfile::tempdir().unwrap();
+    command.env("RUNTIME_DIRECTORY", sockets.path());
     let mut relay = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(relay.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -247,7 +249,21 @@ fn two_hosts_meet_at_a_relay() {
     let (code, error) =
         failed(&receiver.send_to(&receiver.address, from.path(), "a", &["--transport", "quic"]));
     assert_eq!(code, 2);
-    assert!(error.contains("a relay is reached by tcp only"), "{error}");
+    assert!(error.contains("a relay passes on the bytes of one TCP connection"), "{error}");
+    let status = |format: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.args(["status", format]).env("RUNTIME_DIRECTORY", sockets.path());
+        succeeded(&command.output().unwrap())
+    };
+    let all: serde_json::Value = serde_json::from_str(&status("--json")).unwrap();
+    let relayed = &all[0];
+    let port = address.rsplit_once(':').unwrap().1;
+    assert_eq!((&relayed["kind"], &relayed["name"]), (&"relay".into(), &port.into()), "{all}");
+    assert_eq!((&relayed["listen"], &relayed["joined"]), (&address.into(), &2.into()), "{all}");
+    assert!(relayed["to_waiting_bytes"].as_u64().unwrap() > 2_000_000, "{all}");
+    let metrics = status("--metrics");
+    let labels = format!("{{service=\"relay\",name=\"{port}\"}}");
+    assert!(metrics.contains(&format!("sunder_relay_joined_total{labels} 2\n")), "{metrics}");
     relay.kill().unwrap();
     relay.wait().unwrap();
 }

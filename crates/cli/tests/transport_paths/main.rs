@@ -5,6 +5,7 @@
 //! `cargo test --package sunder-cli --test transport_paths -- --ignored` also lets a path die for
 //! longer than an end waits, which takes a minute.
 
+mod channels;
 #[path = "../emulation/mod.rs"]
 mod emulation;
 mod faults;
@@ -30,6 +31,8 @@ fn main() -> ExitCode {
     };
     let tests = vec![
         test("a_file_crosses_a_path_of_300_ms_by_every_transport", long_path),
+        test("a_file_crosses_three_links_by_micss", channels::file),
+        test("a_channel_of_micss_that_dies_is_an_error_in_time", channels::channel_that_dies),
         test("a_transfer_waits_while_its_path_fails", short_failure),
         test("a_full_disk_is_named_and_the_transfer_goes_on_later", full_disk),
         test("a_peer_that_does_not_read_is_an_error_in_time", faults::peer_that_does_not_read),

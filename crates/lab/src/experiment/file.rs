@@ -1,6 +1,7 @@
 //! An experiment's file, with its placeholders.
 
 mod check;
+pub(super) mod compare;
 mod optimal;
 pub(super) mod plot;
 pub(super) mod predict;
@@ -16,7 +17,9 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::error::Problem;
+use super::schedule::Order;
 use super::statistic::Statistic;
+use compare::Compare;
 use plot::Plot;
 
 /// The keys of the file.
@@ -34,6 +37,8 @@ pub(crate) struct File {
     #[serde(default = "first")]
     pub(crate) seed: u64,
     #[serde(default)]
+    pub(crate) order: Order,
+    #[serde(default)]
     pub(crate) sweep: Table,
     pub(crate) hosts: Table,
     #[serde(default)]
@@ -48,6 +53,7 @@ pub(crate) struct File {
     /// The predictor of a value, by the value's name.
     #[serde(default)]
     pub(crate) predict: BTreeMap<String, String>,
+    pub(crate) compare: Option<Compare>,
     #[serde(default)]
     pub(crate) plots: Vec<Plot>,
 }

@@ -1,5 +1,6 @@
 //! Runs the trials of an experiment one after the other, and resumes a run that was stopped.
 
+pub(super) mod compare;
 mod draw;
 pub(super) mod journal;
 pub(super) mod machine;
@@ -10,6 +11,7 @@ mod write;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::time::Instant;
 
 use super::Experiment;
 use super::error::RunError;
@@ -26,12 +28,13 @@ pub struct Status {
     pub done: usize,
     /// The number of trials.
     pub total: usize,
-    /// The trial that runs now; `None` after the last.
+    /// The trial that runs now; `None` after the last, or after the last for which there is time.
     pub now: Option<String>,
 }
 
-/// Runs the remaining trials in a [sandbox](crate::sandbox) and writes the results to the directory
-/// `out`. Calls `progress` before each trial.
+/// Runs the remaining trials in a [sandbox](crate::sandbox), up to the time of
+/// [`Experiment::stop_at`], and writes the results to the directory `out`. Calls `progress` before
+/// each trial.
 ///
 /// # Errors
 /// If a trial fails, results cannot be written, or `out` has results of another experiment.
@@ -65,6 +68,9 @@ pub fn run_with(
     let total = experiment.trials();
     let files = files();
     while let Some(number) = experiment.next(&journal.records) {
+        if experiment.stops_at.is_some_and(|at| Instant::now() >= at) {
+            break;
+        }
         let (repetition, point) = experiment.trial(number);
         let attempts = journal.records.get(number).map_or(0, |record| record.attempts) + 1;
         let trial_name = experiment.describe(number);
@@ -94,7 +100,8 @@ pub fn run_with(
         record.check_lateness(experiment.keep_late);
         journal.append(number, record)?;
     }
-    progress(&Status { done: total, total, now: None });
+    let done = journal.records.len() - experiment.left(&journal.records);
+    progress(&Status { done, total, now: None });
     let results = Results::new(experiment, journal);
     results.write(experiment, out)?;
     Ok(results)
@@ -131,15 +138,17 @@ impl Experiment {
         if parts.is_empty() { which } else { format!("{which} ({})", parts.join(", ")) }
     }
 
-    /// The number, from 0, of the next trial to run. First, all trials run once. Then invalid
-    /// trials run again, up to the experiment's maximum number of attempts; all run n times before
-    /// any runs n + 1 times.
+    /// The number, from 0, of the next trial to run. First, all trials run once, or those of a
+    /// group of a random order. Then invalid ones of them run again, up to the experiment's maximum
+    /// number of attempts; all run n times before any runs n + 1 times.
     pub(crate) fn next(&self, records: &[Record]) -> Option<usize> {
-        if records.len() < self.trials() {
-            return Some(records.len());
+        if let Some(completed) = self.schedule.completed(records.len()) {
+            let again = completed.filter(|number| self.comes_again(&records[*number]));
+            if let Some(number) = again.min_by_key(|number| records[*number].attempts) {
+                return Some(number);
+            }
         }
-        let again = records.iter().enumerate().filter(|(_, record)| self.comes_again(record));
-        again.min_by_key(|(_, record)| record.attempts).map(|(number, _)| number)
+        (records.len() < self.trials()).then_some(records.len())
     }
 
     /// How many of these trials will run again.

@@ -568,3 +568,126 @@ fn graphs_show_measurements_and_predictions() {
         .collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+/// Five groups of two ways, of which "new" is to be within 10 % of "old" and 20 % of "older".
+const COMPARED: &str = r#"
+about = "Ways"
+repetitions = 2
+attempts = 2
+order = "random"
+[sweep]
+size = [1, 2, 3, 4, 5]
+way = ["new", "old", "older"]
+[hosts.one]
+[measure]
+host = "one"
+run = ["echo", "{size}", "{way}"]
+[measure.values]
+time = { unit = "s", after = "time" }
+[compare]
+key = "way"
+of = "new"
+value = "time"
+best = 0.1
+limits = { older = 0.2 }
+"#;
+
+fn size_and_way(trial: &Trial) -> (u32, String) {
+    let run = trial.measure.run.clone().unwrap();
+    (run[1].parse().unwrap(), run[2].clone())
+}
+
+fn time(time: f64, late_ms: f64) -> Measured {
+    Measured { values: BTreeMap::from([("time".into(), time)]), late_ms, missed: 0 }
+}
+
+#[test]
+fn a_random_order_completes_groups_one_after_another() {
+    let out = directory();
+    let mut tried = Vec::new();
+    let mut late = Some(9.0);
+    run_with(
+        &experiment(COMPARED),
+        out.path(),
+        |_| {},
+        |trial, _| {
+            tried.push(size_and_way(trial));
+            Ok(time(1.0, late.take().unwrap_or(0.0)))
+        },
+    )
+    .unwrap();
+    // The first one was late, and runs again before the next group.
+    assert_eq!(tried.len(), 5 * 6 + 1);
+    assert_eq!(tried[6], tried[0]);
+    tried.remove(6);
+    let sizes: Vec<u32> = tried.chunks(6).map(|group| group[0].0).collect();
+    for group in tried.chunks(6) {
+        assert!(group.iter().all(|(size, _)| *size == group[0].0));
+        assert_eq!(group[..3], group[3..], "the repetitions alternate");
+    }
+    let mut sorted = sizes.clone();
+    sorted.sort_unstable();
+    assert!(sorted == [1, 2, 3, 4, 5] && sizes != sorted, "{sizes:?}");
+    let results: Value = serde_json::from_str(&read(&out, "results.json")).unwrap();
+    let sizes = results["trials"].as_array().unwrap().iter().map(|it| it["point"]["size"].clone());
+    assert_eq!(sizes.take(4).collect::<Vec<_>>(), [1, 1, 1, 2], "results are as swept");
+}
+
+#[test]
+fn a_part_of_a_run_has_results_and_a_comparison() {
+    let out = directory();
+    let mut stopped = experiment(COMPARED);
+    stopped.stop_at(std::time::Instant::now());
+    let none = run_with(&stopped, out.path(), |_| {}, |_, _| panic!("it began")).unwrap();
+    assert_eq!((none.left, none.comparison().unwrap().groups.len()), (30, 0));
+
+    let mut left = 20;
+    let part = run_with(
+        &experiment(COMPARED),
+        out.path(),
+        |_| {},
+        |trial, _| {
+            left -= 1;
+            if left < 0 {
+                return Err(TrialError("no more time".into()));
+            }
+            let (size, way) = size_and_way(trial);
+            let times = if way == "new" { 1.0 + 0.1 * f64::from(size - 1) } else { 1.0 };
+            Ok(time(if way == "older" { 2.0 } else { times }, 0.0))
+        },
+    );
+    assert!(part.is_err());
+    let results = run_with(&stopped, out.path(), |_| {}, |_, _| panic!("it began")).unwrap();
+    assert_eq!((results.left, results.trials.len()), (10, 20));
+    let comparison = results.comparison().unwrap();
+    // The fourth group has points, but not all of them twice: a median of one is one.
+    assert_eq!((comparison.groups.len() + comparison.incomplete, comparison.keys.len()), (4, 1));
+    for group in &comparison.groups {
+        let size: f64 = group.settings[0].parse().unwrap();
+        assert!((group.over_best() - 1.0 - 0.1 * (size - 1.0)).abs() < 1e-9);
+        assert_eq!(group.best, "old");
+        assert_eq!(comparison.excess(group) > 1.0, size > 2.0);
+    }
+    assert_eq!(comparison.within(0), comparison.groups.len());
+    let csv = read(&out, "comparison.csv");
+    assert!(
+        csv.starts_with("size,best,time_best,time_new,new_over_best,new_over_older\n"),
+        "{csv}"
+    );
+    let again = Results::read(&experiment(COMPARED), read(&out, "results.json").as_bytes());
+    assert_eq!(again.unwrap().trials, results.trials);
+}
+
+#[test]
+fn a_comparison_names_values_that_there_are() {
+    for (right, wrong) in [
+        ("key = \"way\"", "key = \"road\""),
+        ("of = \"new\"", "of = \"newest\""),
+        ("value = \"time\"", "value = \"speed\""),
+        ("older = 0.2", "oldest = 0.2"),
+    ] {
+        let text = COMPARED.replace(right, wrong);
+        let error = Experiment::parse(Path::new("made-up.toml"), &text).unwrap_err();
+        assert!(error.key.starts_with("compare"), "{error}");
+    }
+}

@@ -30,6 +30,22 @@ const MUCH_ROOM: usize = 1 << 16;
 /// long are its own pauses.
 const SHUTDOWN_LINGER: Duration = Duration::from_secs(1);
 
+/// What an acknowledgement may be late besides the path's delays until the oldest packet is sent
+/// again: its interval, and that of a report which the peer repeats.
+const RESCUE_DELAY: Duration = Duration::from_millis(30);
+
+/// A peer that sends a keepalive is answered if it has heard nothing for so long: who hears
+/// keepalives has no reason to send its own.
+const ANSWER_KEEP_ALIVE: Duration = Duration::from_secs(1);
+
+/// The longest pause between two attempts to send the oldest packet.
+const MAX_RESCUE: Duration = Duration::from_secs(1);
+
+/// For so many full acknowledgements the round trip is measured here. Then the peer's measurements
+/// count: the mean of UDT4 begins with 100 ms, of which each measurement replaces 1/8, so that a
+/// long path would seem to have a queue.
+const OWN_ROUND_TRIPS: u32 = 32;
+
 /// Why a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionError {
@@ -64,6 +80,8 @@ pub struct Connection {
     receive: ReceiveBuffer,
     congestion: Box<dyn CongestionControl>,
     round_trip: RoundTrip,
+    /// For how many full acknowledgements it is still measured here, and not by the peer.
+    own_round_trips: u32,
     arrivals: Arrivals,
     /// What the peer says of its side, in packets/s; smoothed. 0 if unknown.
     peer_arrival_speed: f64,
@@ -74,9 +92,13 @@ pub struct Connection {
     /// The window of the last full acknowledgement.
     announced_window: u64,
     rates_sent_at: Option<Duration>,
+    /// How many full acknowledgements have said how fast packets arrive.
+    rates_sent: u32,
     packets_since_ack: u64,
     /// What is to be sent as soon as possible.
     due: Due,
+    /// When the last packet was sent.
+    spoken_at: Duration,
     timers: Timers,
     /// When the next packet may be sent, in ns since `started_at`.
     next_send_ns: f64,
@@ -173,6 +195,7 @@ impl Connection {
             receive: ReceiveBuffer::new(first, payload, u64::from(agreed.window)),
             congestion,
             round_trip: measured,
+            own_round_trips: OWN_ROUND_TRIPS,
             arrivals: Arrivals::default(),
             peer_arrival_speed: 0.0,
             capacity: 0.0,
@@ -180,8 +203,10 @@ impl Connection {
             confirmed: first,
             announced_window: u64::from(agreed.window),
             rates_sent_at: None,
+            rates_sent: 0,
             packets_since_ack: 0,
             due: Due::default(),
+            spoken_at: now,
             timers: Timers::new(now),
             next_send_ns: 0.0,
             heard_at: now,
@@ -325,7 +350,7 @@ impl Connection {
         let paced = self.send.has_packet(self.congestion.limits().window).then(|| {
             self.started_at + Duration::from_nanos(self.next_send_ns.ceil().max(0.0) as u64)
         });
-        Some(paced.map_or(self.timers.next(), |paced| paced.min(self.timers.next())))
+        [paced, self.rescue_at()].into_iter().flatten().chain([self.timers.next()]).min()
     }
 
     /// Takes a datagram from the peer's address that is for this connection's socket.
@@ -385,14 +410,33 @@ impl Connection {
             let last = self.send.next_number() - 1;
             self.send.lose(last..last + 1, now);
         }
-        if self.timers.take_silence(now, self.round_trip.late()) {
-            if self.send.in_flight() > 0 {
+        if self.rescue_at().is_some_and(|at| at <= now) {
+            self.send.lose_again(now.saturating_sub(self.round_trip.late() + RESCUE_DELAY));
+        }
+        match self.timers.take_silence(now, self.round_trip.late()) {
+            0 => {}
+            _ if self.send.in_flight() == 0 => self.due.keep_alive = true,
+            1 => {
+                // UDT4 is silent if it waits for a packet that was lost twice. The last packet
+                // makes it report what it has not seen.
+                self.send.lose_again(now.saturating_sub(self.round_trip.mean()));
+                let last = self.send.next_number() - 1;
+                self.send.lose(last..last + 1, now);
+            }
+            _ => {
                 self.send.lose_all();
                 self.congestion.on_timeout(now);
-            } else {
-                self.due.keep_alive = true;
             }
         }
+    }
+
+    /// When the oldest packet is taken for lost again: UDT4 reports a loss once, so that nothing is
+    /// heard if the report is lost, or the packet is lost again.
+    fn rescue_at(&self) -> Option<Duration> {
+        let (sent_at, repetitions) = self.send.oldest()?;
+        let least = self.round_trip.late() + RESCUE_DELAY;
+        let pause = least * (1 << repetitions.saturating_sub(1).min(6));
+        Some(sent_at + pause.min(MAX_RESCUE).max(least))
     }
 
     /// There is room again after the peer was told that there is little.

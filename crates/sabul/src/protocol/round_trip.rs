@@ -40,11 +40,6 @@ impl RoundTrip {
         self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
     }
 
-    /// Whether a peer says this mean and variation before it has measured anything, as UDT4 does.
-    pub(crate) fn is_initial([mean, variation]: [Duration; 2]) -> bool {
-        mean == INITIAL && variation == INITIAL / 2
-    }
-
     pub(crate) fn mean(&self) -> Duration {
         self.mean
     }

@@ -21,6 +21,8 @@ pub(crate) struct SendBuffer {
     first: u64,
     /// Packets of `sent` that have to be sent again.
     lost: Ranges,
+    /// Packets of `sent` that the peer has reported lost, before or after they were sent again.
+    reported: Ranges,
     /// The longest payload, in bytes.
     max_payload: usize,
     /// How many bytes it may hold.
@@ -35,8 +37,19 @@ struct SentPacket {
     /// The position in the stream of its first byte.
     start: usize,
     len: usize,
-    /// When it was sent last.
+    /// When it was sent last, and how often it was sent again.
     sent_at: Duration,
+    repetitions: u8,
+}
+
+/// What an acknowledgement says of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Acknowledged {
+    /// How many of them are new.
+    pub(crate) packets: u64,
+    /// When the last of them was sent, if all of them were sent once: then they have arrived one
+    /// after the other, and this one not long before the acknowledgement was sent.
+    pub(crate) sent_at: Option<Duration>,
 }
 
 /// A packet to be sent.
@@ -60,6 +73,7 @@ impl SendBuffer {
             sent: VecDeque::new(),
             first,
             lost: Ranges::default(),
+            reported: Ranges::default(),
             max_payload: usize::from(max_payload),
             capacity,
             window,
@@ -121,6 +135,7 @@ impl SendBuffer {
             let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
             let packet = self.sent.get_mut(index)?;
             packet.sent_at = now;
+            packet.repetitions = packet.repetitions.saturating_add(1);
             return Some(Outgoing { number, len: packet.len, is_repeated: true });
         }
         if !self.has_packet(window) {
@@ -130,7 +145,7 @@ impl SendBuffer {
         let len = self.unsent.min(self.max_payload);
         self.unsent -= len;
         let number = self.next_number();
-        self.sent.push_back(SentPacket { start, len, sent_at: now });
+        self.sent.push_back(SentPacket { start, len, sent_at: now, repetitions: 0 });
         Some(Outgoing { number, len, is_repeated: false })
     }
 
@@ -148,21 +163,24 @@ impl SendBuffer {
         }
     }
 
-    /// The peer has all packets before `next`. Returns how many of them are new, or `None` if
-    /// such packets were never sent.
-    pub(crate) fn acknowledge(&mut self, next: u64) -> Option<u64> {
+    /// The peer has all packets before `next`. `None` if such packets were never sent.
+    pub(crate) fn acknowledge(&mut self, next: u64) -> Option<Acknowledged> {
         if next > self.next_number() {
             return None;
         }
         let count = next.saturating_sub(self.first);
+        let (mut sent_at, mut is_sent_once) = (None, true);
         for _ in 0..count {
             let Some(packet) = self.sent.pop_front() else { break };
+            is_sent_once &= packet.repetitions == 0;
+            sent_at = Some(packet.sent_at);
             self.bytes.drain(..packet.len);
             self.first_byte = self.first_byte.wrapping_add(packet.len);
         }
         self.lost.remove(self.first..next);
+        self.reported.remove(self.first..next);
         self.first += count;
-        Some(count)
+        Some(Acknowledged { packets: count, sent_at: sent_at.filter(|_| is_sent_once) })
     }
 
     /// The peer has room for so many packets.
@@ -189,6 +207,33 @@ impl SendBuffer {
             }
         }
         Some(lost)
+    }
+
+    /// The same for what the peer reports, which is remembered until it is acknowledged.
+    pub(crate) fn report(&mut self, numbers: Range<u64>, sent_before: Duration) -> Option<u64> {
+        let lost = self.lose(numbers.clone(), sent_before)?;
+        let first = numbers.start.max(self.first);
+        if first < numbers.end {
+            self.reported.insert(first..numbers.end);
+        }
+        Some(lost)
+    }
+
+    /// When the first packet that is not acknowledged was sent last, if it is on the way, and how
+    /// often it was sent again.
+    pub(crate) fn oldest(&self) -> Option<(Duration, u8)> {
+        let packet = self.sent.front()?;
+        let is_lost = self.lost.iter().next().is_some_and(|lost| lost.start == self.first);
+        (!is_lost).then_some((packet.sent_at, packet.repetitions))
+    }
+
+    /// Takes the first packet that is not acknowledged, and those that were reported lost, for lost
+    /// again if they were sent at `sent_before` or earlier.
+    pub(crate) fn lose_again(&mut self, sent_before: Duration) {
+        let reported: Vec<_> = self.reported.iter().collect();
+        for numbers in std::iter::once(self.first..self.first + 1).chain(reported) {
+            self.lose(numbers, sent_before);
+        }
     }
 
     /// Takes all packets that are not acknowledged for lost.

@@ -3,14 +3,14 @@
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cache::{Cache, now};
-use super::decide::{Decision, decide};
+use super::decide::{CHOSEN_FROM, Decision, decide};
 use super::examine::without_udp;
 use super::known::Known;
+use super::racing::{HEAD_START, Racing};
 use crate::model::{Exchange, Path, predict};
 use crate::options::{Options, PathEstimate, Security};
 use crate::probe::{self, Losses};
@@ -25,11 +25,18 @@ const TINY_ROUNDS: u32 = 3;
 /// UDP does not pass if it takes this many times as long as TCP to answer, and this long.
 const UDP_PATIENCE: u32 = 3;
 const MIN_UDP_PATIENCE: Duration = Duration::from_millis(50);
-/// What measuring the rates takes, in round trips.
+/// What measuring the rates takes, in round trips and besides in seconds; and what it may take, in
+/// round trips, where it is not a small share of the exchange.
 const RATES_ROUND_TRIPS: f64 = 2.5;
+const RATES_TIME: f64 = 10e-3;
+const MAX_RATES_ROUND_TRIPS: f64 = 3.0;
 /// The rates (bytes/s) and losses that a path of which only the round-trip time is known may have.
 const POSSIBLE_RATES: [f64; 6] = [1.25e5, 1.25e6, 1.25e7, 5e7, 1.25e8, 1.25e9];
 const POSSIBLE_LOSSES: [f64; 3] = [0.0, 0.0005, 0.01];
+/// Paths with a shorter round trip rarely lose more than the least of them.
+const SHORT: Duration = Duration::from_millis(5);
+/// Where the rates are not known, TCP is used unless the others' times are this many times shorter.
+const WORTH_LEAVING_TCP: f64 = 1.005;
 /// A choice without the rates is good enough if it takes this much more time than the best at most.
 const GOOD_ENOUGH: f64 = 1.1;
 /// Of the whole exchange, measuring may take this share.
@@ -42,8 +49,8 @@ pub(crate) struct Chosen {
     pub(crate) decision: Decision,
     /// What the transport may know of the path.
     pub(crate) estimate: Option<PathEstimate>,
-    /// A TCP connection that was made meanwhile.
-    pub(crate) tcp: Option<Arc<dyn ByteStream>>,
+    /// Its connection, if one was being made meanwhile.
+    pub(crate) stream: Option<io::Result<Arc<dyn ByteStream>>>,
     cache: Cache,
     key: String,
     exchange: Exchange,
@@ -109,27 +116,37 @@ impl<'a> Choosing<'a> {
     /// Measures the path while TCP connects.
     fn measure(self, earlier: Losses) -> Chosen {
         let started_at = Instant::now();
-        let mut tcp = Connecting::start(self.to, self.options);
-        let own = probe::info(self.options.congestion.as_deref());
+        let mut racing = Racing::start(self.to, self.options);
+        // Takes some milliseconds, in which the hello is on its way.
+        let congestion = self.options.congestion.clone();
+        let own = move || probe::info(congestion.as_deref());
+        let _ = thread::Builder::new().name("auto".into()).spawn(own.clone());
         let mut measures_rates = false;
         let measured = probe::probe(
             self.to,
             |measured| {
-                measures_rates = self.needs_rates(&measured.path(&own, earlier));
+                measures_rates = self.needs_rates(&measured.path(&own(), earlier));
                 measures_rates
             },
             || {
-                tcp.connected_after().is_none_or(|connected_after| {
+                racing.tcp.connected_after().is_none_or(|connected_after| {
                     let patience = (connected_after * UDP_PATIENCE).max(MIN_UDP_PATIENCE);
-                    started_at.elapsed() < connected_after + patience
+                    !self.is_short(connected_after)
+                        && started_at.elapsed() < connected_after + patience
                 })
             },
         );
+        let connected_after = racing.tcp.connected_after();
+        if !measures_rates && connected_after.is_some_and(|after| self.is_short(after)) {
+            let stream = racing.take(transports::DEFAULT.name());
+            let chosen = self.without_path("tcp is near the fastest on so short a path");
+            return Chosen { stream, ..chosen };
+        }
         let (path, losses) = if let Ok(Some(measured)) = measured {
-            (measured.path(&own, earlier), measured.losses())
+            (measured.path(&own(), earlier), measured.losses())
         } else {
-            let connected = tcp.connected_after().unwrap_or_else(|| started_at.elapsed());
-            (without_udp(connected, &own), Losses::default())
+            let connected = racing.tcp.connected_after().unwrap_or_else(|| started_at.elapsed());
+            (without_udp(connected, &own()), Losses::default())
         };
         let now = now();
         let has_rates = measures_rates && path.udp_passes;
@@ -140,33 +157,35 @@ impl<'a> Choosing<'a> {
             known = paths.get(&self.key).cloned();
         });
         let known = known.unwrap_or_else(|| Known::new(&path, has_rates, losses, now));
-        self.decided(&known, now, Some(tcp))
+        self.decided(&known, now, Some(racing))
     }
 
-    /// Whether the choice depends on rates that are not known, by more than it takes to measure
-    /// them; or measuring is no matter beside the exchange.
+    /// Whether TCP has connected before anything else has begun to, and the exchange is not large
+    /// enough for its path to be measured.
+    fn is_short(&self, round_trip: Duration) -> bool {
+        // Whether rates are needed does not depend on those that are assumed.
+        round_trip < HEAD_START && !self.needs_rates(&Path::assumed(round_trip, POSSIBLE_RATES[0]))
+    }
+
+    /// Whether measuring the rates is no matter beside the exchange; or the choice depends on them,
+    /// by more than it takes to measure them.
     fn needs_rates(&self, path: &Path) -> bool {
-        let cost = RATES_ROUND_TRIPS * path.round_trip.as_secs_f64();
-        let mut paths = Vec::new();
-        for rate in POSSIBLE_RATES {
-            for loss in POSSIBLE_LOSSES {
-                let mut path = Path { loss, ..path.clone() };
-                (path.up.rate, path.down.rate) = (rate, rate);
-                let all = decide(transport_names(), &path, self.exchange, self.is_secure, |_| 1.0);
-                let times = all.candidates.into_iter().filter(|it| it.is_eligible);
-                let times: Vec<(&str, f64)> = times
-                    .filter_map(|it| Some((it.transport, it.predicted.ok()?.as_secs_f64())))
-                    .collect();
-                paths.push(times);
-            }
-        }
-        let best = |times: &[(&str, f64)]| times.iter().map(|it| it.1).fold(f64::MAX, f64::min);
-        let shortest = paths.iter().map(|times| best(times)).fold(f64::MAX, f64::min);
-        if cost <= shortest * MEASURING_SHARE {
+        let round_trip = path.round_trip.as_secs_f64();
+        let cost = RATES_ROUND_TRIPS * round_trip + RATES_TIME;
+        let fastest = POSSIBLE_RATES.into_iter().fold(0.0, f64::max);
+        let best = |times: &Times| times.iter().map(|it| it.1).fold(f64::MAX, f64::min);
+        if cost <= best(&self.times(path, fastest, 0.0)) * MEASURING_SHARE {
             return true;
         }
-        // Whether there is a transport that is good enough on all of these paths.
-        !transport_names().any(|name| {
+        if cost > MAX_RATES_ROUND_TRIPS * round_trip {
+            return false;
+        }
+        // Whether there is no transport that is good enough on all of these paths.
+        let possible =
+            || POSSIBLE_RATES.into_iter().flat_map(|rate| POSSIBLE_LOSSES.map(|loss| (rate, loss)));
+        let paths: Vec<Times> =
+            possible().map(|(rate, loss)| self.times(path, rate, loss)).collect();
+        !CHOSEN_FROM.into_iter().any(|name| {
             paths.iter().all(|times| {
                 let best = best(times);
                 times.iter().any(|(transport, time)| {
@@ -176,15 +195,79 @@ impl<'a> Choosing<'a> {
         })
     }
 
-    fn decided(self, known: &Known, now: u64, tcp: Option<Connecting>) -> Chosen {
+    /// What the exchange takes over each transport, if the path has this rate and loss.
+    fn times(&self, path: &Path, rate: f64, loss: f64) -> Times {
+        let mut path = Path { loss, ..path.clone() };
+        (path.up.rate, path.down.rate) = (rate, rate);
+        let time = |name| predict(name, &path, self.exchange, self.is_secure).ok();
+        CHOSEN_FROM.into_iter().filter_map(|name| Some((name, time(name)?.as_secs_f64()))).collect()
+    }
+
+    fn decided(self, known: &Known, now: u64, racing: Option<Racing>) -> Chosen {
         let path = &known.path;
-        let decision =
+        let mut decision =
             decide(transport_names(), path, self.exchange, self.is_secure, |transport| {
                 known.correction(transport, now)
             });
+        if !known.has_rates && path.udp_passes {
+            let is_ready = |name: &str| racing.as_ref().is_none_or(|racing| racing.has(name));
+            self.choose_without_rates(&mut decision, known, now, is_ready);
+        }
         let estimate = known.estimate();
-        let tcp = tcp.and_then(|tcp| tcp.take(decision.transport));
-        self.chosen(decision, Some(path.clone()), estimate, tcp)
+        let stream = racing.and_then(|racing| racing.take(decision.transport));
+        self.chosen(decision, Some(path.clone()), estimate, stream)
+    }
+
+    /// Changes the choice to the transport that takes the least time in relation to the best one,
+    /// in the mean over what the path may be like. Who is not ready needs another round trip.
+    fn choose_without_rates(
+        &self,
+        decision: &mut Decision,
+        known: &Known,
+        now: u64,
+        is_ready: impl Fn(&str) -> bool,
+    ) {
+        let path = &known.path;
+        let losses = if known.losses(now).lost >= 1.0 {
+            vec![path.loss]
+        } else if path.round_trip < SHORT {
+            vec![POSSIBLE_LOSSES[0]]
+        } else {
+            POSSIBLE_LOSSES.to_vec()
+        };
+        let mut costs = CHOSEN_FROM.map(|name| (name, 0.0));
+        for (rate, loss) in
+            POSSIBLE_RATES.into_iter().flat_map(|rate| losses.iter().map(move |loss| (rate, *loss)))
+        {
+            let mut times = self.times(path, rate, loss);
+            for (name, time) in &mut times {
+                *time *= known.correction(name, now);
+                *time += if is_ready(name) { 0.0 } else { path.round_trip.as_secs_f64() };
+            }
+            let best = times.iter().map(|it| it.1).fold(f64::MAX, f64::min);
+            for (name, cost) in &mut costs {
+                let time = times.iter().find(|it| it.0 == *name).map_or(f64::MAX, |it| it.1);
+                *cost += time / best;
+            }
+        }
+        let Some((best, least)) = costs.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
+            return;
+        };
+        let tcp = costs.iter().find(|it| it.0 == transports::DEFAULT.name());
+        let chosen = match tcp {
+            Some((tcp, cost)) if *cost <= least * WORTH_LEAVING_TCP => tcp,
+            _ => best,
+        };
+        if chosen != decision.transport {
+            decision.reason = format!(
+                "{chosen} is near the fastest whatever the rate, which is not worth measuring \
+                 (round trip {:.1} ms)",
+                path.round_trip.as_secs_f64() * 1e3
+            );
+            let candidate = decision.candidates.iter().find(|it| it.transport == chosen);
+            decision.predicted = candidate.and_then(|it| it.predicted.ok());
+            decision.transport = chosen;
+        }
     }
 
     fn without_path(self, reason: &str) -> Chosen {
@@ -202,13 +285,13 @@ impl<'a> Choosing<'a> {
         decision: Decision,
         path: Option<Path>,
         estimate: Option<PathEstimate>,
-        tcp: Option<Arc<dyn ByteStream>>,
+        stream: Option<io::Result<Arc<dyn ByteStream>>>,
     ) -> Chosen {
         let Self { options, cache, key, exchange, is_secure, .. } = self;
         Chosen {
             decision,
             estimate,
-            tcp,
+            stream,
             cache,
             key,
             exchange,
@@ -253,51 +336,8 @@ impl Chosen {
     }
 }
 
-/// A TCP connection that a thread makes.
-struct Connecting {
-    result: Receiver<io::Result<Arc<dyn ByteStream>>>,
-    started_at: Instant,
-    connected: Option<(Duration, Option<Arc<dyn ByteStream>>)>,
-}
-
-impl Connecting {
-    fn start(to: SocketAddr, options: &Options) -> Self {
-        let (sender, result) = channel();
-        let options = options.clone();
-        let connecting = move || {
-            let _ = sender.send(transports::DEFAULT.connect(to, &options));
-        };
-        // Without a thread there is no connection, and TCP connects later.
-        let _ = thread::Builder::new().name("auto-tcp".into()).spawn(connecting);
-        Self { result, started_at: Instant::now(), connected: None }
-    }
-
-    /// How long connecting took, if it is over.
-    fn connected_after(&mut self) -> Option<Duration> {
-        if self.connected.is_none() {
-            match self.result.try_recv() {
-                Ok(result) => self.connected = Some((self.started_at.elapsed(), result.ok())),
-                // Who cannot connect by TCP needs UDP, and waits for it.
-                Err(TryRecvError::Disconnected | TryRecvError::Empty) => {}
-            }
-        }
-        match &self.connected {
-            Some((after, Some(_))) => Some(*after),
-            _ => None,
-        }
-    }
-
-    /// The connection, if it is for the chosen transport; otherwise it is closed.
-    fn take(mut self, transport: &str) -> Option<Arc<dyn ByteStream>> {
-        if transport != transports::DEFAULT.name() {
-            return None;
-        }
-        if self.connected.is_none() {
-            return self.result.recv().ok()?.ok();
-        }
-        self.connected.take()?.1
-    }
-}
+/// What an exchange takes in seconds, by the transport.
+type Times = Vec<(&'static str, f64)>;
 
 fn transport_names() -> impl Iterator<Item = &'static str> {
     // MICSS needs an address for each channel.
@@ -316,6 +356,8 @@ fn key(to: SocketAddr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use keys::SecretKey;
+
     use super::*;
     use crate::net::Listener;
 
@@ -339,13 +381,76 @@ mod tests {
         let first = Choosing::new(to, &options, cache()).choose();
         // On a busy machine another transport may seem to be faster.
         let is_tcp = first.decision.transport == "tcp";
-        assert_eq!(first.tcp.is_some(), is_tcp, "it is connected already");
+        assert_eq!(first.stream.is_some(), is_tcp, "it is connected already");
         let path = first.path.unwrap();
         assert!(path.udp_passes);
-        drop((first.tcp, listener));
+        drop((first.stream, listener));
         let second = Choosing::new(to, &options, cache()).choose();
         assert_eq!(second.path.unwrap().round_trip, path.round_trip, "nothing was measured");
-        assert!(second.tcp.is_none());
+        assert!(second.stream.is_none());
+    }
+
+    #[test]
+    fn who_loses_the_race_is_not_heard() {
+        let secret = |number| SecretKey::new(&[number; 32]);
+        let pinned = |own, peer: u8| {
+            Options::new(Security::pinned(secret(own), vec![secret(peer).public()]))
+        };
+        let listener = Listener::bind("127.0.0.1:0", &pinned(1, 2)).unwrap();
+        let held =
+            || transports::SECOND.connect_held(listener.local_addr(), &pinned(2, 1)).unwrap();
+        drop(held());
+        let kept = held();
+        assert!(listener.accept_timeout(Duration::from_millis(200)).unwrap().is_none());
+        kept.write(&[]).unwrap();
+        let accepted = listener.accept_timeout(Duration::from_secs(5)).unwrap().unwrap();
+        assert_eq!(accepted.transport(), "burst");
+    }
+
+    /// On a path of which only the round-trip time is known.
+    #[test]
+    fn without_rates_long_paths_are_for_burst_and_short_ones_for_tcp() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = || Cache::at(directory.path().to_owned());
+        let to = "192.0.2.1:7000".parse().unwrap();
+        for (round_trip_ms, sent, rounds, expected) in [
+            (1, 200_000, 1, "tcp"),
+            (1, 10_000, 10, "tcp"),
+            (1, 30_000_000, 1, "tcp"),
+            (20, 10_000, 10, "burst"),
+            (20, 200_000, 1, "burst"),
+            (300, 3_000_000, 1, "burst"),
+            (300, 100_000, 100, "burst"),
+        ] {
+            let exchange = Some(Exchange { sent, received: 0, rounds });
+            let options = Options { exchange, ..Options::new(Security::Insecure) };
+            let choosing = || Choosing::new(to, &options, cache());
+            let path = Path::assumed(Duration::from_millis(round_trip_ms), 1.25e7);
+            cache().update(|paths| {
+                paths.0.clear();
+                paths.measured(&choosing().key, &path, false, Losses::default(), now());
+            });
+            let times = choosing().times(&path, 1.25e9, 0.0);
+            assert!(!choosing().needs_rates(&path), "{round_trip_ms} {sent} {times:?}");
+            let decision = choosing().choose().decision;
+            assert_eq!(decision.transport, expected, "{round_trip_ms} {sent} {}", decision.reason);
+        }
+    }
+
+    #[test]
+    fn on_a_short_path_tcp_is_used_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let (_listener, to) = listener();
+        let options = options(30_000_000);
+        let choosing = || Choosing::new(to, &options, Cache::at(directory.path().to_owned()));
+        assert!(choosing().is_short(Duration::from_millis(1)));
+        assert!(!choosing().is_short(HEAD_START));
+        let chosen = choosing().choose();
+        // On a busy machine a connection over loopback may take longer than that.
+        if chosen.path.is_none() {
+            assert_eq!(chosen.decision.transport, "tcp", "{}", chosen.decision.reason);
+            assert!(chosen.stream.is_some(), "it is connected already");
+        }
     }
 
     #[test]
@@ -394,13 +499,14 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();
         let silent = UdpSocket::bind(to).unwrap();
-        let options = options(3_000_000);
+        // So large an exchange that also a path as short as this is measured.
+        let options = options(100_000_000_000);
         let start = Instant::now();
         let cache = Cache::at(directory.path().to_owned());
         let chosen = Choosing::new(to, &options, cache).choose();
         assert!(start.elapsed() < Duration::from_secs(2), "it did not wait 3 s");
         assert_eq!(chosen.decision.transport, "tcp");
-        assert!(chosen.tcp.is_some() && !chosen.path.unwrap().udp_passes);
+        assert!(chosen.stream.is_some() && !chosen.path.unwrap().udp_passes);
         drop(silent);
     }
 }

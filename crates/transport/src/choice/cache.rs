@@ -59,8 +59,9 @@ impl Cache {
         change(&mut paths);
         let new = directory.join("paths.json.new");
         let mut file: File = private().truncate(true).open(&new)?;
+        // Who waits for a connection does not wait for the disk: a file that a crash of the machine
+        // has damaged counts as empty.
         file.write_all(&serde_json::to_vec(&paths)?)?;
-        file.sync_data()?;
         fs::rename(new, directory.join("paths.json"))
     }
 }

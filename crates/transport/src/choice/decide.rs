@@ -6,7 +6,7 @@ use crate::model::{Exchange, Path, Unusable, predict};
 
 /// The transports among which the choice is: the others give something else than time, or nothing
 /// that these do not give.
-const CHOSEN_FROM: [&str; 4] = ["tcp", "sabul", "burst", "quic"];
+pub(super) const CHOSEN_FROM: [&str; 4] = ["tcp", "sabul", "burst", "quic"];
 /// TCP is used unless another one takes this share of its time at most: it needs less of the
 /// processor, and passes everywhere.
 const WORTH_LEAVING_TCP: f64 = 0.95;

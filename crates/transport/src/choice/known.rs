@@ -30,7 +30,7 @@ const MAX_PACKETS: f64 = 1e6;
 
 /// All paths, by the addresses of their ends.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Paths(BTreeMap<String, Known>);
+pub(super) struct Paths(pub(super) BTreeMap<String, Known>);
 
 /// What is known of a path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -99,8 +99,9 @@ impl Flow {
         loop {
             let (window, pace) = self.round();
             if left <= window || !window.is_finite() {
-                let tail = left.min(pace * round_trip);
-                return seconds + left / pace + round_trip / 2.0 + self.repeats(tail) * round_trip;
+                let repeats = self.repeats(left.min(pace * round_trip)) * round_trip
+                    + self.repeats(packets.min(LAST_PACKETS)) * self.silence();
+                return seconds + left / pace + round_trip / 2.0 + repeats;
             }
             left -= window;
             seconds += round_trip.max(window / steady);
@@ -175,6 +176,12 @@ impl Flow {
         }
     }
 
+    /// How long a sender waits before it sends one of a message's last packets again: behind them
+    /// come too few duplicate acknowledgements, so that only a timeout shows the loss.
+    fn silence(&self) -> f64 {
+        if matches!(self.control, Control::Tcp(_)) { MIN_TIMEOUT } else { 0.0 }
+    }
+
     /// The expected number of round trips until what was lost of the last packets has arrived.
     fn repeats(&self, packets: f64) -> f64 {
         let unrepaired = match self.control {
@@ -224,5 +231,9 @@ fn bbr_growth(loss: f64) -> f64 {
 
 /// The share of the rate at which BBR sends afterwards.
 const BBR_SHARE: f64 = 0.9;
+/// The least retransmission timeout of Linux, in seconds, and of how many packets at the end the
+/// loss of one is only found by it.
+const MIN_TIMEOUT: f64 = 0.2;
+const LAST_PACKETS: f64 = 3.0;
 /// The window, in bandwidth-delay products, at which slow start ends without a loss.
 const HYSTART_SHARE: f64 = 0.5;

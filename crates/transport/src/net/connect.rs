@@ -82,13 +82,11 @@ fn open_named(
 /// A connection of the transport that is expected to be the fastest; of TCP if that one fails.
 fn open_chosen(to: SocketAddr, options: &Options) -> io::Result<Opened> {
     let mut chosen = choose(to, options);
-    if let Some(stream) = chosen.tcp.take() {
-        return Ok((stream, Some(chosen)));
-    }
     let path = options.path.or(chosen.estimate);
     let options = Options { path, ..options.clone() };
     let transport = transports::named(chosen.decision.transport).map_err(io::Error::other)?;
-    let stream = match transport.connect(to, &options) {
+    let connected = chosen.stream.take().unwrap_or_else(|| transport.connect(to, &options));
+    let stream = match connected {
         Err(error) if transport.name() != transports::DEFAULT.name() => {
             chosen.failed(&error);
             transports::DEFAULT.connect(to, &options)?
@@ -124,7 +122,10 @@ fn open_relayed(
         wrong("no token of a relay: give TOKEN@HOST:PORT, as the receiver prints it")
     })?;
     if !matches!(options.transport, Choice::Auto | Choice::Named("tcp")) {
-        return Err(wrong("a relay is reached by tcp only: leave --transport out"));
+        return Err(wrong(
+            "a relay passes on the bytes of one TCP connection, and no datagrams: leave \
+             --transport out",
+        ));
     }
     let mut last = io::ErrorKind::AddrNotAvailable.into();
     for to in resolve(relay)? {

@@ -153,7 +153,7 @@ impl Connection {
     /// process ends. The connection can still be read from.
     ///
     /// # Errors
-    /// If the connection fails before.
+    /// If the connection fails before, or the peer closes it without reading to its end.
     pub fn finish(&mut self) -> io::Result<()> {
         self.writer.finish()
     }
@@ -266,7 +266,7 @@ impl Writer {
     /// See [`Connection::finish`].
     ///
     /// # Errors
-    /// If the connection fails before.
+    /// If the connection fails before, or the peer closes it without reading to its end.
     pub fn finish(&mut self) -> io::Result<()> {
         if self.state == WriterState::Finished {
             return Ok(());

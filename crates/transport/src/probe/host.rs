@@ -16,7 +16,7 @@ use crate::model::CongestionControl;
 /// The buffer that is asked for: more than Linux's default limits.
 const WANTED_BUFFER: usize = 256 << 20;
 /// How much is read to measure the rate of reading.
-const READ_LEN: usize = 16 << 20;
+const READ_LEN: usize = 4 << 20;
 const BLOCK_LEN: usize = 64 << 10;
 
 /// What this host tells of itself. `congestion`: TCP's, if it is not the system's. Measured once in

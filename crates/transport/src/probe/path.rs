@@ -16,6 +16,15 @@ const ASSUMED_PACKETS: f64 = 1000.0;
 /// The rate of a path of which only the round-trip time is known, in bytes/s.
 const ASSUMED_RATE: f64 = 12.5e6;
 
+/// The range of rates that are believed, in bytes/s: 8 kbit/s to 400 Gbit/s. A server, or one on
+/// the path, can make up any.
+pub(super) const MIN_RATE: f64 = 1e3;
+pub(super) const MAX_RATE: f64 = 5e10;
+/// The range of buffers that are believed, in bytes.
+const BUFFERS: (f64, f64) = (4096.0, 4e9);
+/// The range of reading rates that are believed, in bytes/s.
+const READING_RATES: (f64, f64) = (1e5, 1e12);
+
 /// Packets sent, and those of them that were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Losses {
@@ -58,18 +67,21 @@ impl Measured {
     }
 }
 
-/// A direction from one host to another. What a host does not tell is not taken for a limit.
+/// A direction from one host to another. What a host does not tell is not taken for a limit, and
+/// what cannot be is taken for the nearest that can.
 #[expect(clippy::cast_precision_loss, reason = "sizes, which may be rounded")]
 pub(crate) fn direction(rate: f64, from: &HostInfo, to: &HostInfo) -> Direction {
-    let known = |bytes: u64, otherwise: f64| if bytes == 0 { otherwise } else { bytes as f64 };
-    let assumed = Direction::assumed(rate);
-    let send = known(from.tcp_send_buffer, assumed.tcp_window);
-    let recv = known(to.tcp_recv_buffer, assumed.tcp_window);
+    let known = |number: u64, otherwise: f64, (least, most): (f64, f64)| {
+        if number == 0 { otherwise } else { (number as f64).clamp(least, most) }
+    };
+    let assumed = Direction::assumed(rate.clamp(MIN_RATE, MAX_RATE));
+    let send = known(from.tcp_send_buffer, assumed.tcp_window, BUFFERS);
+    let recv = known(to.tcp_recv_buffer, assumed.tcp_window, BUFFERS);
     Direction {
         tcp_window: send.min(recv),
-        udp_buffer: known(to.udp_recv_buffer, assumed.udp_buffer),
+        udp_buffer: known(to.udp_recv_buffer, assumed.udp_buffer, BUFFERS),
         congestion: from.congestion,
-        reading_rate: known(to.reading_rate, assumed.reading_rate),
+        reading_rate: known(to.reading_rate, assumed.reading_rate, READING_RATES),
         ..assumed
     }
 }

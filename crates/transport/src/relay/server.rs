@@ -8,15 +8,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use service::accept::RoundRobin;
-use service::connection_limiter::ConnectionLimiter;
+use service::connection_limiter::{ConnectionLimiter, source};
 use service::listening::{Listening, listen};
+use service::log::LogRateLimiter;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, interval, sleep, timeout, timeout_at};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
+use super::pairs::{MAX_PAIRS, Pairs};
+use super::status::{Counter, Counts, Status};
 use crate::protocol::relay::{Answer, REQUEST_LEN, Request, Token};
 
 /// The most connections that have not asked for anything yet, or look for who waits.
@@ -40,9 +43,6 @@ const MAX_WAITING_OF_SOURCE: usize = 32;
 /// How often who waits is told that it does, which also keeps address translation from forgetting
 /// the connection.
 const WAITING_INTERVAL: Duration = Duration::from_secs(15);
-
-/// The most pairs of parties.
-const MAX_PAIRS: usize = 512;
 
 /// How long a pair may be silent.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -70,8 +70,40 @@ impl std::fmt::Debug for Relay {
 #[derive(Default)]
 struct State {
     waiting: Mutex<Waiting>,
+    pairs: Arc<Pairs>,
     /// Somebody begins to wait.
     changed: Notify,
+    counts: Counts,
+    refusals: Mutex<LogRateLimiter>,
+}
+
+/// Reports the status of a relay.
+#[derive(Clone)]
+pub struct StatusSource {
+    state: Arc<State>,
+    listen: String,
+    started_at: Instant,
+}
+
+impl std::fmt::Debug for StatusSource {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("StatusSource").finish_non_exhaustive()
+    }
+}
+
+impl StatusSource {
+    /// The status now.
+    pub fn status(&self) -> Status {
+        Status {
+            listen: self.listen.clone(),
+            uptime_s: self.started_at.elapsed().as_secs_f64(),
+            waiting: self.state.lock().entries.len() as u64,
+            max_waiting: MAX_WAITING as u64,
+            pairs: self.state.pairs.count() as u64,
+            max_pairs: MAX_PAIRS as u64,
+            ..self.state.counts.status()
+        }
+    }
 }
 
 #[derive(Default)]
@@ -108,16 +140,27 @@ impl Relay {
         Ok(first.map_err(io::Error::from)?.address()?)
     }
 
+    /// What reports its status.
+    ///
+    /// # Errors
+    /// As [`Self::local_addr`].
+    pub fn status_source(&self) -> Result<StatusSource, RelayError> {
+        let (state, listen) = (self.state.clone(), self.local_addr()?.to_string());
+        Ok(StatusSource { state, listen, started_at: Instant::now() })
+    }
+
     /// Relays until `stop` ends.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let mut arriving = ConnectionLimiter::new(MAX_ARRIVING, MAX_ARRIVING_OF_SOURCE);
-        let pairs = Arc::new(Semaphore::new(MAX_PAIRS));
         let mut round_robin = RoundRobin::default();
         let accepting = async {
             loop {
                 let (_, stream, from) = round_robin.accept(&self.listening).await;
-                let (state, pairs) = (self.state.clone(), pairs.clone());
-                arriving.spawn(from.ip(), serve(stream, from, state, pairs));
+                let state = self.state.clone();
+                if let Some(source) = arriving.spawn(from.ip(), serve(stream, from, state)) {
+                    let counter = &self.state.counts.evicted_arriving;
+                    self.state.refuse(counter, source, "others need its room");
+                }
             }
         };
         tokio::select! {
@@ -128,20 +171,26 @@ impl Relay {
 }
 
 /// Does what one connection asks for.
-async fn serve(mut stream: TcpStream, from: SocketAddr, state: Arc<State>, pairs: Arc<Semaphore>) {
+async fn serve(mut stream: TcpStream, from: SocketAddr, state: Arc<State>) {
     let mut request = zeroize::Zeroizing::new([0; REQUEST_LEN]);
     let read = timeout(REQUEST_TIMEOUT, stream.read_exact(&mut *request)).await;
+    let counts = &state.counts;
     if !matches!(read, Ok(Ok(_))) {
+        state.refuse(&counts.silent, from.ip(), "it asks for nothing");
         return;
     }
     match Request::parse(&request) {
+        Some(Request::Wait(_)) if !state.pairs.has_room(source(from.ip())) => {
+            state.refuse(&counts.too_many_pairs, from.ip(), "it has too many pairs");
+            let _ = stream.write_all(&[Answer::Refused as u8]).await;
+        }
         // In a task of its own, which is not ended for those who arrive.
         Some(Request::Wait(secret)) => state.wait(stream, from, secret.token()),
-        Some(Request::Connect(token)) => match pairs.try_acquire_owned() {
-            Ok(permit) => state.connect(stream, from, token, permit).await,
-            Err(_) => _ = stream.write_all(&[Answer::Refused as u8]).await,
-        },
-        None => _ = stream.write_all(&[Answer::Refused as u8]).await,
+        Some(Request::Connect(token)) => state.connect(stream, from, token).await,
+        None => {
+            state.refuse(&counts.malformed, from.ip(), "it sent no request");
+            let _ = stream.write_all(&[Answer::Refused as u8]).await;
+        }
     }
 }
 
@@ -150,11 +199,28 @@ impl State {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Counts a connection that is refused or ended.
+    fn refuse(&self, counter: &Counter, from: IpAddr, why: &str) {
+        counter.add(1);
+        let refused = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).happened();
+        if let Some(so_often) = refused {
+            warn!(%from, why, so_often, "connection refused");
+        }
+    }
+
     /// Keeps a connection until somebody connects under its token.
     fn wait(self: &Arc<Self>, stream: TcpStream, from: SocketAddr, token: Token) {
         let (take, taken) = oneshot::channel();
-        let number = self.lock().add(token, from.ip(), take);
-        info!(%from, "waits");
+        let (number, evicted) = self.lock().add(token, source(from.ip()), take);
+        self.counts.waited.add(1);
+        debug!(%from, "waits");
+        if let Some(evicted) = evicted {
+            self.refuse(
+                &self.counts.evicted_waiting,
+                evicted,
+                "it waited, and others need its room",
+            );
+        }
         self.changed.notify_waiters();
         let state = self.clone();
         tokio::spawn(async move {
@@ -164,45 +230,49 @@ impl State {
     }
 
     /// Finds who waits under a token.
-    async fn connect(
-        self: Arc<Self>,
-        mut stream: TcpStream,
-        from: SocketAddr,
-        token: Token,
-        permit: OwnedSemaphorePermit,
-    ) {
+    async fn connect(self: Arc<Self>, mut stream: TcpStream, from: SocketAddr, token: Token) {
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         loop {
             let changed = self.changed.notified();
-            if let Some(other) = self.take(token).await {
+            // It is given back if nobody waits: who looks for somebody takes no place of a pair.
+            let Some(mut place) = self.pairs.take(source(from.ip())) else {
+                self.refuse(&self.counts.too_many_pairs, from.ip(), "there are too many pairs");
+                let _ = stream.write_all(&[Answer::Refused as u8]).await;
+                return;
+            };
+            if let Some((other, other_source)) = self.take(token).await {
+                place.add(other_source);
                 if stream.write_all(&[Answer::Connected as u8]).await.is_ok() {
+                    self.counts.joined.add(1);
                     info!(%from, "is connected");
                     // In a task of its own, which is not ended for those who arrive.
+                    let state = self.clone();
                     tokio::spawn(async move {
-                        splice(stream, other).await;
+                        splice(stream, other, &state.counts).await;
                         info!(%from, "has ended");
-                        drop(permit);
+                        drop(place);
                     });
                 }
                 return;
             }
+            drop(place);
             if timeout_at(deadline, changed).await.is_err() {
-                debug!(%from, "asks for a token under which nobody waits");
+                self.refuse(&self.counts.unknown_token, from.ip(), "nobody waits for it");
                 let _ = stream.write_all(&[Answer::Nobody as u8]).await;
                 return;
             }
         }
     }
 
-    /// The connection of who waits under a token, who has been told.
-    async fn take(&self, token: Token) -> Option<TcpStream> {
+    /// The connection of who waits under a token, who has been told, and its source.
+    async fn take(&self, token: Token) -> Option<(TcpStream, IpAddr)> {
         loop {
             let entry = self.lock().remove(token)?;
             let (give, given) = oneshot::channel();
             if entry.take.send(give).is_ok()
                 && let Ok(stream) = given.await
             {
-                return Some(stream);
+                return Some((stream, entry.source));
             }
             // It has just ended.
         }
@@ -211,13 +281,13 @@ impl State {
 
 impl Waiting {
     /// Adds a connection. If there are too many, the oldest of its source is ended, or the oldest
-    /// of the source with the most.
+    /// of the source with the most. Returns its number, and the source of the one that was ended.
     fn add(
         &mut self,
         token: Token,
         source: IpAddr,
         take: oneshot::Sender<oneshot::Sender<TcpStream>>,
-    ) -> u64 {
+    ) -> (u64, Option<IpAddr>) {
         let count = |source| self.entries.iter().filter(|entry| entry.source == source).count();
         let crowded = if count(source) >= MAX_WAITING_OF_SOURCE {
             Some(source)
@@ -227,13 +297,11 @@ impl Waiting {
             None
         };
         let oldest = self.entries.iter().position(|entry| Some(entry.source) == crowded);
-        if let Some(oldest) = oldest {
-            // Its task sees that nobody can ask for it any more.
-            self.entries.remove(oldest);
-        }
+        // Its task sees that nobody can ask for it any more.
+        let evicted = oldest.and_then(|oldest| self.entries.remove(oldest));
         self.next += 1;
         self.entries.push_back(Entry { number: self.next, token, source, take });
-        self.next
+        (self.next, evicted.map(|evicted| evicted.source))
     }
 
     /// The newest under a token: it is the likeliest to be alive.
@@ -273,16 +341,16 @@ async fn keep(mut stream: TcpStream, mut taken: oneshot::Receiver<oneshot::Sende
 }
 
 /// Passes on what two parties send each other, until both have ended, one has failed, or both are
-/// silent for long.
-async fn splice(one: TcpStream, two: TcpStream) {
+/// silent for long. The second one has waited.
+async fn splice(one: TcpStream, two: TcpStream, counts: &Counts) {
     let start = Instant::now();
     let active = AtomicU64::new(0);
     let (one_from, one_to) = one.into_split();
     let (two_from, two_to) = two.into_split();
     let both = async {
         tokio::try_join!(
-            copy(one_from, two_to, start, &active),
-            copy(two_from, one_to, start, &active)
+            copy(one_from, two_to, start, &active, &counts.to_waiting_bytes),
+            copy(two_from, one_to, start, &active, &counts.from_waiting_bytes)
         )
     };
     let idle = async {
@@ -305,6 +373,7 @@ async fn copy(
     mut to: OwnedWriteHalf,
     start: Instant,
     active: &AtomicU64,
+    passed_on: &Counter,
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_LEN];
     loop {
@@ -314,6 +383,7 @@ async fn copy(
             return to.shutdown().await;
         }
         to.write_all(&buffer[..count]).await?;
+        passed_on.add(count as u64);
         active.store(start.elapsed().as_secs(), Ordering::Relaxed);
     }
 }

@@ -1,6 +1,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use keys::SecretKey;
 use tokio::runtime::Runtime;
@@ -15,6 +16,7 @@ use crate::{Choice, Error, Step};
 /// A relay, until this is dropped.
 struct Running {
     address: SocketAddr,
+    source: StatusSource,
     _stop: oneshot::Sender<()>,
     _runtime: Runtime,
 }
@@ -22,10 +24,26 @@ struct Running {
 fn relay() -> Running {
     let runtime = Runtime::new().unwrap();
     let relay = runtime.block_on(Relay::bind("127.0.0.1:0".parse().unwrap())).unwrap();
-    let address = relay.local_addr().unwrap();
+    let (address, source) = (relay.local_addr().unwrap(), relay.status_source().unwrap());
     let (stop, stopped) = oneshot::channel();
     runtime.spawn(relay.run(async { _ = stopped.await }));
-    Running { address, _stop: stop, _runtime: runtime }
+    Running { address, source, _stop: stop, _runtime: runtime }
+}
+
+impl Running {
+    /// Waits until something holds for the status: what a connection does is counted a little
+    /// later.
+    fn until(&self, holds: impl Fn(&Status) -> bool) -> Status {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let status = self.source.status();
+            if holds(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "{status:?}");
+            thread::yield_now();
+        }
+    }
 }
 
 fn options(own: u8, peer: u8) -> Options {
@@ -58,6 +76,10 @@ fn two_parties_meet_again_and_again() {
         two.finish().unwrap();
         assert_eq!(writing.join().unwrap(), b"ok");
     }
+    let status = relay.until(|status| status.joined == 3 && status.pairs == 0);
+    assert_eq!((status.listen, status.refused), (relay.address.to_string(), Refused::default()));
+    assert!((3_000_000..3_100_000).contains(&status.to_waiting_bytes));
+    assert!((6..10_000).contains(&status.from_waiting_bytes));
 }
 
 #[test]
@@ -104,6 +126,10 @@ fn those_who_ask_for_nothing_or_wait_too_often_keep_nobody_out() {
     let (listener, token) = Listener::via(&relay.address.to_string(), &options(2, 1)).unwrap();
     let one = connect(&format!("{token}@{}", relay.address), &options(1, 2)).unwrap();
     listener.accept().unwrap();
+    let status = relay.until(|status| status.refused.evicted_arriving >= 68);
+    assert!(status.waiting <= 33, "{status:?}");
+    assert!(status.refused.evicted_waiting >= 68, "{status:?}");
+    assert_eq!((status.refused.malformed, status.waited >= 101), (1, true), "{status:?}");
     drop((one, idle));
 }
 
@@ -123,4 +149,57 @@ fn who_has_gone_is_not_connected() {
     let mut received = [0; 5];
     waiting.read_exact(&mut received).unwrap();
     assert_eq!(&received, b"there");
+}
+
+/// A connection from an address of this host.
+fn ask_from(last: u8, relay: &Running, bytes: &[u8]) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, last], 0)).into()).unwrap();
+    socket.connect(&relay.address.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(bytes).unwrap();
+    stream
+}
+
+#[test]
+fn a_source_has_a_part_of_the_pairs() {
+    let relay = relay();
+    let secret = |number| Secret::new(zeroize::Zeroizing::new([number; 32]));
+    let join = |last: u8, number: u8| {
+        let mut waiting = ask_from(last, &relay, &*Request::Wait(secret(number)).encode());
+        let answer = byte(&mut waiting);
+        if answer != Answer::Waiting as u8 {
+            return Err(answer);
+        }
+        let token = secret(number).token();
+        let mut other = ask_from(last, &relay, &*Request::Connect(token).encode());
+        match byte(&mut other) {
+            0 => Ok([waiting, other]),
+            answer => Err(answer),
+        }
+    };
+    let pairs: Vec<_> = (0..64).map(|number| join(1, number).unwrap()).collect();
+    assert_eq!(join(1, 64).unwrap_err(), Answer::Refused as u8);
+    let token = secret(65).token();
+    let mut looking = ask_from(1, &relay, &*Request::Connect(token).encode());
+    assert_eq!(byte(&mut looking), Answer::Refused as u8);
+    let other = join(2, 66).unwrap();
+    relay.until(|it| (it.refused.too_many_pairs, it.pairs, it.joined) == (2, 65, 65));
+    drop(pairs);
+    relay.until(|status| status.pairs == 1);
+    drop((join(1, 67).unwrap(), other));
+    relay.until(|status| status.pairs == 0);
+}
+
+#[test]
+fn a_token_under_which_nobody_waits_takes_no_place() {
+    let relay = relay();
+    let token = Secret::new(zeroize::Zeroizing::new([9; 32])).token();
+    let mut looking = ask(&relay, &*Request::Connect(token).encode());
+    let mut silent = ask(&relay, b"");
+    silent.shutdown(std::net::Shutdown::Write).unwrap();
+    relay.until(|status| status.refused.silent == 1 && status.pairs == 0);
+    assert_eq!(byte(&mut looking), Answer::Nobody as u8);
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0);
+    relay.until(|status| status.refused.unknown_token == 1 && status.pairs == 0);
 }

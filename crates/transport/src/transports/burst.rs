@@ -14,7 +14,7 @@ use crate::options::{Options, Peers, Security};
 use crate::stream::ByteStream;
 
 /// See [the module](self).
-pub(super) struct Burst;
+pub(crate) struct Burst;
 
 impl Transport for Burst {
     fn name(&self) -> &'static str {
@@ -26,14 +26,7 @@ impl Transport for Burst {
     }
 
     fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
-        let security = match &options.security {
-            Security::Noise { identity, peers: Peers::Pinned(keys) } if !keys.is_empty() => {
-                burst::Security::Noise(identity, keys[0])
-            }
-            Security::Noise { .. } => return Err(io::ErrorKind::InvalidInput.into()),
-            Security::Insecure => burst::Security::Insecure,
-        };
-        Ok(self.wrap(burst::connect(to, config(options), &security)?))
+        self.open(to, options, config(options))
     }
 
     fn endpoint(&self, options: &Options) -> io::Result<Option<Box<dyn Endpoint>>> {
@@ -51,6 +44,34 @@ impl Transport for Burst {
 
     fn wrap(&self, stream: Stream) -> Arc<dyn ByteStream> {
         Arc::new(DatagramStream { stream, transport: "burst" })
+    }
+}
+
+impl Burst {
+    /// Connects as [`Transport::connect`], but the other end's program has the connection only once
+    /// something is written, which may be nothing. Dropped before that, it leaves nothing behind.
+    pub(crate) fn connect_held(
+        &self,
+        to: SocketAddr,
+        options: &Options,
+    ) -> io::Result<Arc<dyn ByteStream>> {
+        self.open(to, options, Config { is_held: true, ..config(options) })
+    }
+
+    fn open(
+        &self,
+        to: SocketAddr,
+        options: &Options,
+        config: Config,
+    ) -> io::Result<Arc<dyn ByteStream>> {
+        let security = match &options.security {
+            Security::Noise { identity, peers: Peers::Pinned(keys) } if !keys.is_empty() => {
+                burst::Security::Noise(identity, keys[0])
+            }
+            Security::Noise { .. } => return Err(io::ErrorKind::InvalidInput.into()),
+            Security::Insecure => burst::Security::Insecure,
+        };
+        Ok(self.wrap(burst::connect(to, config, &security)?))
     }
 }
 

@@ -28,6 +28,9 @@ pub(crate) const PREAMBLE: &[u8; 10] = b"SNDRMICSS1";
 /// What the client asks for. The server connects to its listener whatever it is.
 const TARGET: &str = "127.0.0.1:1";
 
+/// How long a channel may be silent before the stream ends with an error.
+const LOST_CHANNEL_TIMEOUT_S: u32 = 30;
+
 /// How long what was written last may take after the connection is dropped.
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -52,7 +55,8 @@ impl Transport for Micss {
 /// Connects over these channels.
 pub(crate) fn connect(channels: &[SocketAddr]) -> io::Result<Arc<dyn ByteStream>> {
     use std::fmt::Write as _;
-    let mut text = format!("[[forward]]\nlisten = '127.0.0.1:0'\ntarget = '{TARGET}'\n");
+    let mut text = format!("lost_channel_timeout_s = {LOST_CHANNEL_TIMEOUT_S}\n");
+    let _ = write!(text, "[[forward]]\nlisten = '127.0.0.1:0'\ntarget = '{TARGET}'\n");
     for address in channels {
         let _ = write!(text, "[[channel]]\nserver = '{address}'\n");
     }
@@ -171,7 +175,8 @@ impl Receiving {
         let service = tcp::Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), &plain)?;
         let text = format!(
             "listen = ['127.0.0.1:0']\nallow = ['{TARGET}']\nmax_channels = 16\n\
-             max_waiting = 256\nmax_streams = 256\n"
+             max_waiting = 256\nmax_streams = 256\n\
+             lost_channel_timeout_s = {LOST_CHANNEL_TIMEOUT_S}\n"
         );
         let mut config = ServerConfig::from_toml(&text).map_err(io::Error::other)?;
         config.service = Some(service.local_addr()?);

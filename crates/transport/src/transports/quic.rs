@@ -49,13 +49,14 @@ fn config(options: &Options) -> io::Result<Config> {
         }
         Security::Insecure => (Arc::new(random_identity()?), quic::Peers::DangerAny),
     };
+    let window = u32::try_from(buffer(options)).unwrap_or(u32::MAX);
     let initial_window = options.path.map(|path| path.rate * path.round_trip.as_secs_f64());
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
-    let initial_window = initial_window.map(|window| window as u64);
+    let initial_window = initial_window.map(|path| (path as u64).min(window.into()));
     Ok(Config {
         congestion: congestion(options)?,
         initial_window,
-        window: u32::try_from(buffer(options)).unwrap_or(u32::MAX),
+        window,
         connect_timeout: options.connect_timeout,
         ..Config::new(identity, peers)
     })

@@ -5,6 +5,8 @@
 
 mod connection;
 mod endpoint;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod packet;
 #[cfg(test)]
 mod tests;

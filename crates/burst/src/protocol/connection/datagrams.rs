@@ -170,8 +170,16 @@ impl Connection {
                         return Verdict::Violation("an acknowledgement of what was not sent");
                     }
                 }
-                Frame::Challenge(challenge) => self.paths.handle_challenge(from, challenge),
-                Frame::Response(challenge) => self.paths.handle_response(from, challenge),
+                Frame::Challenge(challenge) => {
+                    if self.paths.handle_challenge(from, challenge) {
+                        self.sending.change_path(now);
+                    }
+                }
+                Frame::Response(challenge) => {
+                    if self.paths.handle_response(from, challenge) {
+                        self.sending.change_path(now);
+                    }
+                }
                 Frame::Close(reason) => {
                     self.handle_close(reason);
                     return Verdict::Taken;

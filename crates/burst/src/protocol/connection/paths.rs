@@ -22,6 +22,8 @@ pub(super) struct Paths {
     candidate: Option<Candidate>,
     /// The answer to a challenge, and where it goes.
     response: Option<([u8; 8], SocketAddr)>,
+    /// The last challenge of the peer.
+    challenged: Option<[u8; 8]>,
     /// What challenges are made of.
     secret: Zeroizing<[u8; 32]>,
     challenges: u64,
@@ -42,6 +44,7 @@ impl Paths {
             peer,
             candidate: None,
             response: None,
+            challenged: None,
             secret,
             challenges: 0,
             mtu: discovery(peer.ip()),
@@ -89,13 +92,16 @@ impl Paths {
         }
     }
 
-    /// The peer challenges the address from which it sends to be this end's.
-    pub(super) fn handle_challenge(&mut self, from: SocketAddr, challenge: [u8; 8]) {
+    /// The peer challenges the address from which it sends to be this end's. Returns whether the
+    /// challenge is new: this end's packets come to the peer from another address, as they took
+    /// another path.
+    pub(super) fn handle_challenge(&mut self, from: SocketAddr, challenge: [u8; 8]) -> bool {
         self.response = Some((challenge, from));
+        self.challenged.replace(challenge) != Some(challenge)
     }
 
-    /// The peer has answered a challenge.
-    pub(super) fn handle_response(&mut self, from: SocketAddr, challenge: [u8; 8]) {
+    /// The peer has answered a challenge. Returns whether its address is now another one.
+    pub(super) fn handle_response(&mut self, from: SocketAddr, challenge: [u8; 8]) -> bool {
         let is_right = self
             .candidate
             .as_ref()
@@ -106,6 +112,7 @@ impl Paths {
             self.longest = MIN_DATAGRAM_LEN;
             self.mtu = discovery(from.ip());
         }
+        is_right
     }
 
     /// A probe of the MTU has arrived.

@@ -21,6 +21,7 @@ impl Connection {
             | Stage::Lingering(Closing { is_due: true, .. }) => Some(Duration::ZERO),
             Stage::Closing(closing) => Some(closing.until),
             Stage::Over => None,
+            Stage::Open if self.is_held => Some(self.heard_at + self.config.silence_timeout),
             Stage::Open | Stage::Lingering(_) => {
                 let ends_at = match &self.stage {
                     Stage::Lingering(closing) => closing.until,
@@ -73,6 +74,7 @@ impl Connection {
                 }
             }
             Stage::Over => return None,
+            Stage::Open if self.is_held => return None,
             Stage::Open => {}
         }
         let mut frames = self.take_frames_buffer();

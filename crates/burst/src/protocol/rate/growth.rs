@@ -16,6 +16,16 @@ const RENO: f64 = 3.0 * (1.0 - DECREASE) / (1.0 + DECREASE);
 /// The most by which a level grows beyond the one before the congestion.
 const MAX_GROWTH: f64 = 2.0;
 
+/// What is aimed at if the level of the time before was not reached (RFC 9438, 4.7): others need
+/// the difference. It was not if less than `EARLY` of the time until then is over.
+const EARLY: f64 = 0.95;
+const CONVERGENCE: f64 = f64::midpoint(1.0, DECREASE);
+
+/// The growth ends at so many times the time until the level is reached: first, and if it is not
+/// the first one. Then others are there, and what they leave for a moment is not all taken.
+const END: f64 = 1.2;
+const LATER_END: f64 = 2.0;
+
 /// A level over time: 0.7 of the earlier one at first, flat near that one, and steep beyond it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Growth {
@@ -24,6 +34,8 @@ pub(super) struct Growth {
     level: f64,
     /// The time until it is reached, in s.
     period: f64,
+    /// When it is over, in such times.
+    end: f64,
 }
 
 impl Growth {
@@ -31,7 +43,24 @@ impl Growth {
     pub(super) fn new(now: Duration, level: f64, window: f64, round_trip: Duration) -> Self {
         let lost = window.max(4.0) * (1.0 - DECREASE);
         let period = (lost / CUBIC).cbrt().min(lost / RENO * round_trip.as_secs_f64());
-        Self { began: now, level, period: period.max(1e-6) }
+        Self { began: now, level, period: period.max(1e-6), end: END }
+    }
+
+    /// There is congestion again: begins 0.7 of `level` now.
+    pub(super) fn again(
+        &self,
+        now: Duration,
+        level: f64,
+        window: f64,
+        round_trip: Duration,
+    ) -> Self {
+        let is_early = self.part(now) < EARLY;
+        let part = if is_early { CONVERGENCE } else { 1.0 };
+        let mut growth = Self::new(now, part * level, part * window, round_trip);
+        let began_at = 1.0 - ((1.0 - DECREASE / part) / (1.0 - DECREASE)).cbrt();
+        growth.began = now.saturating_sub(Duration::from_secs_f64(growth.period * began_at));
+        growth.end = LATER_END;
+        growth
     }
 
     /// As [`Growth::new`], but `level` is reached now.
@@ -44,6 +73,10 @@ impl Growth {
     pub(super) fn at(&self, now: Duration) -> f64 {
         let t = self.part(now) - 1.0;
         self.level * (1.0 + (1.0 - DECREASE) * t * t * t).min(MAX_GROWTH)
+    }
+
+    pub(super) fn is_over(&self, now: Duration) -> bool {
+        self.part(now) > self.end
     }
 
     /// How much of the time until the earlier level is over; beyond it more than 1.
@@ -67,6 +100,22 @@ mod tests {
             assert!((ours - cubic).abs() < 1e-3, "after {t} s {ours}, not {cubic}");
         }
         assert!((growth.at(Duration::ZERO) - 700.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn congestion_before_the_level_is_reached_lowers_it() {
+        let round_trip = Duration::from_millis(100);
+        let first = Growth::new(Duration::ZERO, 1000.0, 1000.0, round_trip);
+        let now = Duration::from_secs_f64(first.period / 2.0);
+        let second = first.again(now, 900.0, 900.0, round_trip);
+        assert!((second.at(now) - 630.0).abs() < 1e-6, "{}", second.at(now));
+        assert!(second.part(now) > 0.0 && (second.level - 765.0).abs() < 1e-6);
+        // Had it been reached, it would be aimed at again.
+        let now = Duration::from_secs_f64(first.period * 1.1);
+        let second = first.again(now, 1000.0, 1000.0, round_trip);
+        assert!((second.at(now) - 700.0).abs() < 1e-6 && second.part(now) < 1e-6);
+        assert!(first.is_over(Duration::from_secs_f64(first.period * 1.3)));
+        assert!(!second.is_over(now + Duration::from_secs_f64(second.period * 1.9)));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::growth::Growth;
 use super::losses::{Losses, NOISE};
 use super::path::{PathMeasurements, Point, Sample};
+use super::reports::{Acked, Lost, Metrics, Sent};
 
 /// The packets of the first round trip if there is no rate to start at.
 const INITIAL_PACKETS: u64 = 64;
@@ -40,58 +41,6 @@ const MAX_FUTILE: u32 = 4;
 
 /// The loss of which less than a half is accepted from those who do not yield.
 const MAX_LOSS: f64 = 0.25;
-
-/// What the model says of a packet when it is sent. It comes back when the packet is acknowledged
-/// or lost.
-#[derive(Clone, Copy, Debug)]
-pub struct Sent {
-    at: Duration,
-    /// The bytes sent until then, with it.
-    total: u64,
-    /// Whether the application had given less than might have been sent.
-    is_limited: bool,
-}
-
-/// An acknowledgement of at least one packet.
-#[derive(Clone, Copy, Debug)]
-pub struct Acked {
-    /// The newest of the packets.
-    pub newest: Sent,
-    /// How many packets are newly acknowledged.
-    pub packets: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// When the newest one arrived, by the peer's clock.
-    pub received_at: Duration,
-    /// The newest one's round-trip time, without the time for which the peer waited.
-    pub round_trip: Duration,
-}
-
-/// Packets that count as lost.
-#[derive(Clone, Copy, Debug)]
-pub struct Lost {
-    /// The newest of them.
-    pub newest: Sent,
-    /// How many.
-    pub packets: u64,
-    /// Their bytes.
-    pub bytes: u64,
-}
-
-/// What the model believes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Metrics {
-    /// The phase: start, drain, cruise, compete, dip or insist.
-    pub phase: &'static str,
-    /// How fast the path delivers, in bytes/s; 0 if unknown.
-    pub delivery_rate: f64,
-    /// The smoothed round-trip time; zero before the first one.
-    pub round_trip: Duration,
-    /// The shortest round-trip time of the last 5 to 10 s; zero before the first one.
-    pub least_round_trip: Duration,
-    /// The smoothed fraction of packets that are lost: 0 to 1.
-    pub loss: f64,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
@@ -391,7 +340,7 @@ impl Model {
             Phase::Cruise => match self.growth {
                 Some(growth) => {
                     self.rate = growth.at(now);
-                    if growth.part(now) > 1.2 {
+                    if growth.is_over(now) {
                         (self.growth, self.cycle_began) = (None, now);
                     }
                     1.0
@@ -590,7 +539,10 @@ impl Model {
             self.phase = Phase::Compete;
             self.window
         };
-        self.growth = Some(Growth::new(now, level, packets, smoothed));
+        self.growth = Some(match self.growth {
+            Some(earlier) => earlier.again(now, level, packets, smoothed),
+            None => Growth::new(now, level, packets, smoothed),
+        });
         self.on_time(now);
     }
 }

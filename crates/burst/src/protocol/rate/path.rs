@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::delays::Delays;
+
 /// The shortest time over which a rate is measured: shorter ones measure how interrupts and system
 /// calls bundle packets.
 const MIN_SPAN: Duration = Duration::from_millis(2);
@@ -60,7 +62,7 @@ pub(super) struct PathMeasurements {
     latest: Duration,
     /// Of the current period and of the one before it.
     least: [Option<Duration>; 2],
-    longest_queue: [Duration; 2],
+    delays: Delays,
     period_began: Duration,
 }
 
@@ -72,7 +74,7 @@ impl PathMeasurements {
         if now > self.period_began + LEAST_EXPIRY {
             self.period_began = now;
             self.least = [None, self.least[0]];
-            self.longest_queue = [Duration::ZERO, self.longest_queue[0]];
+            self.delays.begin();
         }
         let least = self.least[0].get_or_insert(round_trip);
         *least = round_trip.min(*least);
@@ -100,9 +102,8 @@ impl PathMeasurements {
     /// Whether a packet with this delay in the queue met a queue that is nearly as long as it gets,
     /// and longer than the own pulses make it.
     pub(super) fn is_long(&self, queue: Duration) -> bool {
-        let longest = self.longest_queue[0].max(self.longest_queue[1]);
-        let by_pulses = Duration::from_millis(1).max(self.span() * 5 / 16);
-        longest > by_pulses && queue > longest * 7 / 10
+        let by_pulses = self.span() * 5 / 16;
+        self.delays.is_long(queue, by_pulses)
     }
 
     /// The time over which a rate is measured.
@@ -120,8 +121,6 @@ impl PathMeasurements {
         let recent = self.points.iter().rev();
         let recent = recent.take_while(|it| it.received_at + span >= point.received_at);
         let round_trip = recent.map(|it| it.round_trip).fold(point.round_trip, Duration::min);
-        // The shortest of a span: a packet that a busy host was late with met no queue.
-        self.longest_queue[0] = self.longest_queue[0].max(self.queue_of(round_trip));
         let elapsed = |since: &Point| {
             let receiving = point.received_at.saturating_sub(since.received_at);
             receiving.max(point.sent_at.saturating_sub(since.sent_at))
@@ -135,7 +134,11 @@ impl PathMeasurements {
             Some(last) if point.received_at < last.received_at + span / POINTS => {
                 last.round_trip = last.round_trip.min(point.round_trip);
             }
-            _ => self.points.push_back(point),
+            _ => {
+                // The shortest of a span: a packet that a busy host was late with met no queue.
+                self.delays.add(self.queue_of(round_trip));
+                self.points.push_back(point);
+            }
         }
         if self.points.len() > MAX_POINTS {
             self.points.pop_front();

@@ -112,6 +112,13 @@ impl Flight {
         self.packets.push_back(Sent { at: now, bytes, content, model, state });
     }
 
+    /// The path is another one: what becomes of the packets that were sent says nothing of it.
+    pub(in crate::protocol) fn leave_path(&mut self) {
+        for packet in &mut self.packets {
+            packet.model = None;
+        }
+    }
+
     /// Handles an acknowledgement. Calls `arrived` with what is new. `None` if it is of packets
     /// that were not sent.
     pub(in crate::protocol) fn acknowledge(

@@ -150,6 +150,14 @@ impl Pair {
         self.moves_at = Some(at);
     }
 
+    /// Datagrams take another path from now on.
+    pub(super) fn change_path(&mut self, path: Path) {
+        self.loss_ppm = path.loss_ppm;
+        for link in self.links {
+            *self.network.conditions_mut(link) = path.conditions();
+        }
+    }
+
     /// Nothing arrives any more.
     pub(super) fn cut(&mut self) {
         self.loss_ppm = 1_000_000;

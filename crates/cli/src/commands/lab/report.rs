@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use lab::experiment::{Results, Spread, Statistic, Summary};
+use lab::experiment::{Compare, Comparison, Group, Results, Spread, Statistic, Summary};
 
 use super::Entry;
 use super::eavesdrop::Finding;
 use crate::console;
 use crate::failure::Failure;
-use crate::numbers::short;
+use crate::numbers::{percent, short};
 use crate::table::{Side, aligned};
 
 /// Prints a list of experiments.
@@ -48,6 +48,7 @@ pub(super) fn results(results: &Results, out: &Path) -> Result<(), Failure> {
     let table = aligned(&sides, &rows);
     let mut lines = vec![results.about.clone(), String::new(), table];
     lines.extend(notes(results));
+    lines.extend(results.comparison().iter().flat_map(compared));
     lines.push(format!("All of it is in {}", out.display()));
     print(&lines.join("\n"))
 }
@@ -59,6 +60,10 @@ fn notes(results: &Results) -> Vec<String> {
         let seeds = results.repetitions;
         notes.push(format!("Means over {seeds} seeds, with 95% intervals (Student's t)"));
     }
+    if results.left > 0 {
+        let (left, all) = (results.left, results.left + results.trials.len());
+        notes.push(format!("{left} of {all} trials have not run yet; the same command goes on"));
+    }
     if results.invalid > 0 {
         notes.push(format!(
             "{} of {} trials are invalid and left out: the emulator was late by more than 1 ms for one \
@@ -68,6 +73,58 @@ fn notes(results: &Results) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// The most groups that are shown for being beyond a limit.
+const MAX_BEYOND: usize = 20;
+
+/// One value of a key beside the others: how many groups are within each limit, and which are not.
+fn compared(comparison: &Comparison<'_>) -> Vec<String> {
+    let Compare { key, of, value, best, limits } = comparison.compare;
+    let groups = comparison.groups.len();
+    #[expect(clippy::cast_precision_loss, reason = "there are few")]
+    let share = |count: usize| percent(count as f64 / groups.max(1) as f64);
+    let mut lines = vec![format!(
+        "{value} of {of} in {groups} groups of points that differ in {key} only ({} more are not complete):",
+        comparison.incomplete
+    )];
+    let near = comparison.near_best();
+    lines.push(format!(
+        "  at most {} above the least of the others: {near}, {}",
+        percent(*best),
+        share(near)
+    ));
+    for (i, (name, limit)) in limits.iter().enumerate() {
+        let within = comparison.within(i);
+        lines.push(format!(
+            "  at most {} above {name}: {within}, {}",
+            percent(*limit),
+            share(within)
+        ));
+    }
+    let mut beyond: Vec<(f64, &Group)> =
+        comparison.groups.iter().map(|group| (comparison.excess(group), group)).collect();
+    beyond.retain(|(excess, _)| *excess > 1.0);
+    beyond.sort_by(|a, b| b.0.total_cmp(&a.0));
+    if beyond.is_empty() {
+        return lines;
+    }
+    let mut head: Vec<String> = comparison.keys.iter().map(ToString::to_string).collect();
+    let mut sides = vec![Side::Left; head.len() + 1];
+    head.extend(["best".into(), value.clone(), format!("{of} / best")]);
+    head.extend(limits.keys().map(|name| format!("{of} / {name}")));
+    sides.resize(head.len(), Side::Right);
+    let row = |(_, group): &(f64, &Group)| {
+        let mut row = group.settings.clone();
+        row.extend([group.best.clone(), short(group.least), short(group.over_best())]);
+        row.extend(group.ratios.iter().map(|ratio| short(*ratio)));
+        row
+    };
+    let rows: Vec<Vec<String>> =
+        [head].into_iter().chain(beyond.iter().take(MAX_BEYOND).map(row)).collect();
+    lines.push(String::from("Beyond a limit, the farthest first:"));
+    lines.push(aligned(&sides, &rows));
+    lines
 }
 
 /// Prints what each set of channels reveals.

@@ -20,7 +20,7 @@ use super::{Named, examine, page};
 use crate::checks::finding::Finding;
 use crate::checks::host;
 use crate::console;
-use crate::daemon::{self, Daemon};
+use crate::daemon::{self, Configured, Daemon};
 use crate::failure::Failure;
 
 /// A complete configuration, shown by `--help`.
@@ -48,12 +48,19 @@ pub(crate) struct Quorum;
 
 impl Daemon for Quorum {
     const NAME: &'static str = "quorum";
-    const KEYS: Keys = KEYS;
     const LEGEND: &'static str = "\
 For a server of a quorum, `height` is that of the agreement log, and `queued` are bytes that wait to
 be sent to another server.";
-    type Config = Config;
     type Status = Named;
+
+    fn page(now: &Named, before: Option<&Named>) -> String {
+        page::page(&now.0, before.map(|before| &before.0))
+    }
+}
+
+impl Configured for Quorum {
+    const KEYS: Keys = KEYS;
+    type Config = Config;
 
     fn parse(text: &str, config_dir: &Path) -> Result<Config, Problems> {
         Ok(Config { config_dir: config_dir.to_owned(), ..Config::from_toml(text)? })
@@ -61,10 +68,6 @@ be sent to another server.";
 
     fn examine(config: &Config) -> Result<Vec<Finding>, Failure> {
         examine::findings(config)
-    }
-
-    fn page(now: &Named, before: Option<&Named>) -> String {
-        page::page(&now.0, before.map(|before| &before.0))
     }
 }
 

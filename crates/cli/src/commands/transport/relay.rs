@@ -1,13 +1,19 @@
 //! `sunder transport relay`.
 
+mod metrics;
+mod page;
+
 use std::net::SocketAddr;
 
+use serde::{Deserialize, Serialize};
+use service::metrics::Metric;
 use service::signals::{self, StopSignals};
+use service::status::ServiceStatus;
 use tokio::sync::oneshot;
-use transport::relay::{Relay, RelayError};
+use transport::relay::{self, RelayError, Status};
 
 use crate::console;
-use crate::daemon;
+use crate::daemon::{self, Daemon};
 use crate::failure::Failure;
 
 /// Connects senders and receivers that are both behind address translation (NAT).
@@ -15,9 +21,11 @@ use crate::failure::Failure;
 /// A receiver waits here with `receive --via`, and a sender finds it by the address that the
 /// receiver prints. The relay passes on what they send each other: it learns addresses, times and
 /// lengths, but no content and no key. Anyone who reaches it can use it; a firewall admits some
-/// only.
+/// only. It passes on TCP, and no datagrams: the ends are connected by `tcp`, whatever the path is
+/// like.
 ///
-/// Stops on SIGINT or SIGTERM; connections end then. `RUST_LOG=debug` logs more.
+/// `sunder status` shows how many wait, the pairs, what was refused and the bytes passed on. Stops
+/// on SIGINT or SIGTERM; connections end then. `RUST_LOG=debug` logs more.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder transport relay --listen 0.0.0.0:7100
 Then: sunder transport receive --via relay.example:7100 --out inbox, on the host that receives")]
@@ -25,6 +33,44 @@ pub(super) struct Arguments {
     /// The address for both parties
     #[arg(long, value_name = "ADDR")]
     listen: SocketAddr,
+}
+
+/// The daemon.
+pub(crate) struct Relay;
+
+/// The status of a relay, with the port where it listens as its name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Named {
+    name: String,
+    #[serde(flatten)]
+    status: Status,
+}
+
+impl Daemon for Relay {
+    const NAME: &'static str = "relay";
+    const LEGEND: &'static str = "\
+For a relay, `to` and `from` are the bytes passed on to and from the ends that had waited.";
+    type Status = Named;
+
+    fn page(now: &Named, before: Option<&Named>) -> String {
+        page::page(now, before)
+    }
+}
+
+impl ServiceStatus for Named {
+    const METRICS: &'static [Metric<Self>] = metrics::METRICS;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn set_name(&mut self, name: String) {
+        self.name = name;
+    }
+
+    fn uptime_s(&self) -> f64 {
+        self.status.uptime_s
+    }
 }
 
 /// Relays until a signal arrives.
@@ -38,8 +84,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
 async fn relay(address: SocketAddr) -> Result<(), Failure> {
     let failed = |error: RelayError| Failure::Failed(error.to_string());
     let signals = StopSignals::listen()?;
-    let relay = Relay::bind(address).await.map_err(failed)?;
+    let relay = relay::Relay::bind(address).await.map_err(failed)?;
     let address = relay.local_addr().map_err(failed)?;
+    let source = relay.status_source().map_err(failed)?;
+    let name = address.port().to_string();
+    let _socket = daemon::answer_status::<Relay>(move || Named {
+        name: name.clone(),
+        status: source.status(),
+    });
     console::print_line(&format!("listening on {address}"))?;
     let (stop, stopped) = oneshot::channel::<()>();
     let relaying = relay.run(async { _ = stopped.await });

@@ -56,17 +56,27 @@ impl Attack {
         Peer { key: public(self.target), address }
     }
 
+    /// The complete lines of a file to which the server may append just now. A line that crosses
+    /// a page of the file is there in part until the system has copied the rest, although it is
+    /// written at once.
+    fn lines(&self, name: &str) -> Vec<String> {
+        let text = fs::read(self.group.path(name)).unwrap();
+        let lines = text.split_inclusive(|byte| *byte == b'\n');
+        let complete = lines.filter_map(|line| line.strip_suffix(b"\n"));
+        complete.map(|line| String::from_utf8(line.to_vec()).unwrap()).collect()
+    }
+
     /// The warnings of the server.
     fn warnings(&self) -> Vec<String> {
-        let log = fs::read_to_string(self.group.path(&format!("{}.log", self.target))).unwrap();
-        log.lines().filter(|line| line.contains("WARN")).map(str::to_owned).collect()
+        let mut lines = self.lines(&format!("{}.log", self.target));
+        lines.retain(|line| line.contains("WARN"));
+        lines
     }
 
     /// The refusals in the audit log.
     fn audited(&self) -> Vec<Value> {
-        let path = self.group.path(&format!("store-{}/audit.log", self.target));
-        let log = fs::read_to_string(path).unwrap();
-        let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let lines = self.lines(&format!("store-{}/audit.log", self.target));
+        let lines = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
         lines.filter(|line| line["event"] == "refused").collect()
     }
 

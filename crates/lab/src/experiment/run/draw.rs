@@ -4,10 +4,11 @@ use chart::{Axis, Chart, ChartError, Colour, Curve, Marks, Panel};
 use toml::Value;
 
 use super::results::Results;
+use super::summary::Summary;
 use crate::experiment::file::plot::Plot;
 use crate::experiment::statistic::Spread;
 use crate::experiment::value::display;
-use crate::experiment::{Experiment, Metric};
+use crate::experiment::{Experiment, Metric, Point};
 
 /// A point in a graph: its panel, its line, its position, the measurement and the prediction.
 struct Dot<'a> {
@@ -45,16 +46,18 @@ impl Plot {
     }
 
     /// The points, from left to right.
-    fn dots<'a>(&self, experiment: &'a Experiment, results: &Results) -> Vec<Dot<'a>> {
+    fn dots<'a>(&self, experiment: &'a Experiment, results: &'a Results) -> Vec<Dot<'a>> {
         let metric = results.values.iter().position(|metric| metric.name == self.y);
-        let points = experiment.points.iter().zip(results.summaries());
-        let dots = points.filter(|(point, _)| self.shows(point)).filter_map(|(point, summary)| {
-            let [panel, line] = self.panel_and_line(&point.combination);
-            let x = self.x(&point.combination)?;
-            let metric = metric?;
-            let (measured, predicted) = (summary.values[metric], summary.predictions[metric]);
-            Some(Dot { panel, line, x, measured, predicted })
-        });
+        let points = summarized(experiment, results);
+        let dots = points.into_iter().filter(|(point, _)| self.shows(point)).filter_map(
+            |(point, summary)| {
+                let [panel, line] = self.panel_and_line(&point.combination);
+                let x = self.x(&point.combination)?;
+                let metric = metric?;
+                let (measured, predicted) = (summary.values[metric], summary.predictions[metric]);
+                Some(Dot { panel, line, x, measured, predicted })
+            },
+        );
         let mut dots: Vec<Dot<'_>> = dots.collect();
         dots.sort_by(|a, b| a.x.total_cmp(&b.x));
         dots
@@ -62,8 +65,8 @@ impl Plot {
 
     /// A note on the invalid trials of the graph's points.
     fn note(&self, experiment: &Experiment, results: &Results) -> String {
-        let points = experiment.points.iter().zip(results.summaries());
-        let shown = points.filter(|(point, _)| self.shows(point));
+        let points = summarized(experiment, results);
+        let shown = points.into_iter().filter(|(point, _)| self.shows(point));
         let (trials, invalid) = shown.fold((0, 0), |(trials, invalid), (_, summary)| {
             (trials + results.repetitions, invalid + summary.invalid)
         });
@@ -85,6 +88,18 @@ impl Plot {
     fn metric<'a>(&self, results: &'a Results) -> Option<&'a Metric> {
         results.values.iter().find(|metric| metric.name == self.y)
     }
+}
+
+/// The points of which a trial has run, with their summaries.
+fn summarized<'a>(
+    experiment: &'a Experiment,
+    results: &'a Results,
+) -> Vec<(&'a Point, Summary<'a>)> {
+    let mut points = experiment.points.iter();
+    let summaries = results.summaries().into_iter();
+    summaries
+        .filter_map(|summary| Some((points.find(|point| point.swept() == summary.point)?, summary)))
+        .collect()
 }
 
 /// The curves of a panel: the measurements, and the predictions on top of them.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::journal::{Journal, Record};
 use super::machine::Machine;
 use crate::experiment::error::ResultsError;
+use crate::experiment::file::compare::Compare;
 use crate::experiment::statistic::Statistic;
 use crate::experiment::{Experiment, Metric, Point};
 
@@ -34,15 +35,27 @@ pub struct Results {
     pub keys: Vec<String>,
     /// The measured quantities.
     pub values: Vec<Metric>,
+    /// What is compared, if anything is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compare: Option<Compare>,
+    /// The number of trials that have not run yet.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left: usize,
     /// The number of invalid trials.
     #[serde(default)]
     pub invalid: usize,
-    /// The trials, in the order of their first attempts.
+    /// The trials: repetition by repetition, in the order of the points.
     pub trials: Vec<Record>,
 }
 
 impl Results {
     pub(crate) fn new(experiment: &Experiment, journal: Journal) -> Self {
+        let left = experiment.trials() - journal.records.len();
+        let trials = journal.records.into_iter().enumerate();
+        let mut trials: Vec<_> =
+            trials.map(|(number, record)| (experiment.schedule.trial(number), record)).collect();
+        trials.sort_by_key(|(place, _)| *place);
+        let trials: Vec<Record> = trials.into_iter().map(|(_, record)| record).collect();
         Self {
             name: experiment.name.clone(),
             about: experiment.about.clone(),
@@ -55,8 +68,10 @@ impl Results {
             machine: journal.heading.machine,
             keys: experiment.keys.clone(),
             values: experiment.metrics.clone(),
-            invalid: invalid(&journal.records),
-            trials: journal.records,
+            compare: experiment.compare.clone(),
+            left,
+            invalid: invalid(&trials),
+            trials,
         }
     }
 
@@ -67,21 +82,36 @@ impl Results {
     /// If the document is malformed, or is not of this experiment's points.
     pub fn read(experiment: &Experiment, document: &[u8]) -> Result<Self, ResultsError> {
         let mut results: Self = serde_json::from_slice(document)?;
-        let points = experiment.points.iter().cycle();
-        let is_of = |(trial, point): (&Record, &Point)| {
+        let is_of = |trial: &Record, point: &Point| {
             trial.point == *point.swept()
                 && trial.values.keys().eq(point.trial.measure.values.keys())
         };
+        // Trials that have not run are missing.
+        let mut points = experiment.points.iter();
+        let mut repetition = 0;
+        let are_of = results.trials.iter().all(|trial| {
+            if trial.repetition != repetition {
+                repetition = trial.repetition;
+                points = experiment.points.iter();
+            }
+            points.any(|point| is_of(trial, point))
+        });
         let whole = results.repetitions * experiment.points.len();
-        if results.trials.len() != whole || !results.trials.iter().zip(points).all(is_of) {
+        if results.trials.len() + results.left != whole || !are_of {
             return Err(ResultsError::OtherPoints(experiment.name.clone()));
         }
         results.trials.iter_mut().for_each(|trial| trial.check_lateness(experiment.keep_late));
         results.invalid = invalid(&results.trials);
+        results.compare.clone_from(&experiment.compare);
         Ok(results)
     }
 }
 
 fn invalid(trials: &[Record]) -> usize {
     trials.iter().filter(|trial| trial.invalid).count()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }

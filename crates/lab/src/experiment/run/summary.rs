@@ -1,7 +1,10 @@
 //! Summaries of the repetitions of each point.
 
+use std::collections::BTreeMap;
+
 use toml::Table;
 
+use super::journal::Record;
 use super::results::Results;
 use crate::experiment::statistic::Spread;
 use crate::experiment::value::display;
@@ -21,27 +24,34 @@ pub struct Summary<'a> {
 }
 
 impl Results {
-    /// The points, in their order.
+    /// The points of which a trial has run, in their order.
     pub fn summaries(&self) -> Vec<Summary<'_>> {
-        let points = self.trials.len().checked_div(self.repetitions).unwrap_or(0);
-        (0..points).map(|point| self.summary(point, points)).collect()
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        let mut points: Vec<Vec<&Record>> = Vec::new();
+        for trial in &self.trials {
+            let place = *places.entry(trial.point.to_string()).or_insert(points.len());
+            if place == points.len() {
+                points.push(Vec::new());
+            }
+            points[place].push(trial);
+        }
+        points.iter().map(|trials| self.summary(trials)).collect()
     }
 
-    /// The point with a number, from 0, out of `points`.
-    fn summary(&self, number: usize, points: usize) -> Summary<'_> {
-        let trials = || self.trials.iter().skip(number).step_by(points);
+    /// The summary of the trials of a point, of which there is at least one.
+    fn summary<'a>(&'a self, trials: &[&'a Record]) -> Summary<'a> {
         let spread = |name: &String| {
-            let valid = trials().filter(|trial| !trial.invalid);
+            let valid = trials.iter().filter(|trial| !trial.invalid);
             let numbers = valid.filter_map(|trial| trial.values.get(name).copied()).collect();
             Spread::of(self.statistic, numbers)
         };
-        let first = &self.trials[number];
+        let first = trials[0];
         let names = || self.values.iter().map(|metric| &metric.name);
         Summary {
             point: &first.point,
             values: names().map(spread).collect(),
             predictions: names().map(|name| first.predictions.get(name).copied()).collect(),
-            invalid: trials().filter(|trial| trial.invalid).count(),
+            invalid: trials.iter().filter(|trial| trial.invalid).count(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::results::Results;
 use crate::experiment::error::RunError;
 use crate::experiment::value::display;
-use crate::experiment::{Experiment, Metric, columns};
+use crate::experiment::{Compare, Comparison, Experiment, Metric, columns};
 
 impl Results {
     /// Writes the documents and graphs into a directory and replaces existing ones.
@@ -22,6 +22,9 @@ impl Results {
         };
         write("results.csv", self.csv())?;
         write("results.json", self.json())?;
+        if let Some(comparison) = self.comparison() {
+            write("comparison.csv", comparison_csv(&comparison))?;
+        }
         for plot in &experiment.plots {
             write(&plot.file_name(), Ok(plot.draw(experiment, self)?.into_bytes()))?;
         }
@@ -56,6 +59,25 @@ impl Results {
         }
         table.into_inner().map_err(csv::IntoInnerError::into_error)
     }
+}
+
+/// A row for each complete group.
+fn comparison_csv(comparison: &Comparison<'_>) -> io::Result<Vec<u8>> {
+    let Compare { of, value, limits, .. } = comparison.compare;
+    let mut table = csv::Writer::from_writer(Vec::new());
+    let mut head: Vec<String> = comparison.keys.iter().map(ToString::to_string).collect();
+    head.extend(["best".into(), format!("{value}_best"), format!("{value}_{of}")]);
+    head.push(format!("{of}_over_best"));
+    head.extend(limits.keys().map(|name| format!("{of}_over_{name}")));
+    table.write_record(head)?;
+    for group in &comparison.groups {
+        let mut row = group.settings.clone();
+        row.push(group.best.clone());
+        let numbers = [group.least, group.value, group.over_best()];
+        row.extend(numbers.iter().chain(&group.ratios).map(f64::to_string));
+        table.write_record(row)?;
+    }
+    table.into_inner().map_err(csv::IntoInnerError::into_error)
 }
 
 /// Replaces a file atomically.

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -49,6 +50,15 @@ pub(crate) struct FaultRelay {
     /// The address to which the client connects.
     pub(crate) address: SocketAddr,
     done: Arc<Notify>,
+    connections: Arc<Connections>,
+}
+
+/// The connections through a relay, numbered as they were accepted.
+#[derive(Default)]
+struct Connections {
+    accepted: AtomicUsize,
+    /// Those with the fault, in the order in which it occurred.
+    faulty: Mutex<Vec<usize>>,
 }
 
 impl FaultRelay {
@@ -57,14 +67,31 @@ impl FaultRelay {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let done = Arc::new(Notify::new());
-        let tell = Arc::clone(&done);
+        let connections = Arc::new(Connections::default());
+        let tell = (Arc::clone(&done), Arc::clone(&connections));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(server).await.unwrap();
-                tokio::spawn(carry(client, server, plan, Arc::clone(&tell)));
+                let (done, connections) = tell.clone();
+                let number = connections.accepted.fetch_add(1, Ordering::Relaxed);
+                let tell = move || {
+                    connections.faulty.lock().unwrap().push(number);
+                    done.notify_one();
+                };
+                tokio::spawn(carry(client, server, plan, tell));
             }
         });
-        Self { address, done }
+        Self { address, done, connections }
+    }
+
+    /// The number of connections so far.
+    pub(crate) fn accepted(&self) -> usize {
+        self.connections.accepted.load(Ordering::Relaxed)
+    }
+
+    /// The numbers, from 0, of the connections in which the fault has occurred, in that order.
+    pub(crate) fn faulty(&self) -> Vec<usize> {
+        self.connections.faulty.lock().unwrap().clone()
     }
 
     /// Waits until the fault has occurred.
@@ -74,14 +101,15 @@ impl FaultRelay {
 }
 
 /// Relays one connection in both directions. A reset of one side becomes a reset of the other.
-async fn carry(mut client: TcpStream, mut server: TcpStream, plan: Plan, done: Arc<Notify>) {
+/// `tell` is called when the fault occurs.
+async fn carry(mut client: TcpStream, mut server: TcpStream, plan: Plan, tell: impl Fn()) {
     for stream in [&client, &server] {
         stream.set_nodelay(true).unwrap();
     }
     let result = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
-        let at = |direction| (plan.direction == direction).then_some((plan, &*done));
+        let at = |direction| (plan.direction == direction).then_some((plan, &tell));
         tokio::try_join!(
             pump(from_client, to_server, at(Direction::Up)),
             pump(from_server, to_client, at(Direction::Down)),
@@ -98,7 +126,7 @@ async fn carry(mut client: TcpStream, mut server: TcpStream, plan: Plan, done: A
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
-    plan: Option<(Plan, &Notify)>,
+    plan: Option<(Plan, &impl Fn())>,
 ) -> io::Result<()> {
     let mut bytes = vec![0; 16 << 10];
     let mut passed = 0;
@@ -109,15 +137,15 @@ async fn pump(
         }
         let piece = &mut bytes[..len];
         match plan {
-            Some((Plan { at, fault, .. }, done)) if (passed..passed + len).contains(&at) => {
+            Some((Plan { at, fault, .. }, tell)) if (passed..passed + len).contains(&at) => {
                 let place = at - passed;
                 if fault == Fault::Flip {
                     piece[place] ^= 1;
-                    done.notify_one();
+                    tell();
                     to.write_all(piece).await?;
                 } else {
                     to.write_all(&piece[..place]).await?;
-                    done.notify_one();
+                    tell();
                     return break_off(fault, from, to).await;
                 }
             }

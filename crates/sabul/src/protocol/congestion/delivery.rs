@@ -22,6 +22,10 @@ const MIN_SLOW_TIME: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(15);
 const MAX_PAUSE_PART: u32 = 8;
 
+/// After a shorter one a measurement has ended if fewer packets have arrived than this part of what
+/// the rate before it makes likely.
+const LATE_PART: f64 = 0.5;
+
 /// Two measurements agree if neither is larger by this factor.
 const AGREEMENT: f64 = 1.5;
 
@@ -65,8 +69,13 @@ impl Delivery {
             return;
         }
         let pause = now.saturating_sub(self.last_at);
+        let elapsed = self.last_at.saturating_sub(self.began_at);
         self.last_at = now;
-        if pause > MAX_PAUSE.max(round_trip / MAX_PAUSE_PART) {
+        let is_pause = pause > MAX_PAUSE.max(round_trip / MAX_PAUSE_PART);
+        // The end of a burst is acknowledged up to 10 ms after it has arrived.
+        let expected = self.packets as f64 * pause.as_secs_f64() / elapsed.as_secs_f64().max(1e-6);
+        let is_late = pause > MIN_TIME && (arrived as f64) < expected * LATE_PART;
+        if is_pause || is_late {
             (self.began_at, self.packets) = (now, 0);
             return;
         }

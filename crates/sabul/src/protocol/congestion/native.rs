@@ -160,6 +160,12 @@ impl NativeControl {
         (!(BURST..=FULL).contains(&held)).then_some(speed)
     }
 
+    /// How fast packets arrive at the peer, in packets/s, if it says `at_peer`. 0 if unknown: UDT4
+    /// says a million before it has measured anything.
+    fn arrives(&self, at_peer: f64) -> f64 {
+        self.delivery.speed(at_peer).map_or(0.0, |speed| speed.min(at_peer))
+    }
+
     /// Raises the rate, by the step for the rate that is left on the path.
     fn raise(&mut self, ack: &Acked) {
         let capacity = ack.capacity;
@@ -178,7 +184,7 @@ impl NativeControl {
         let round_trips = INTERVAL.as_secs_f64() / ack.round_trip.max(INTERVAL).as_secs_f64();
         let growth = MIN_GROWTH * round_trips * interval / self.interval_ns;
         // A path that is full is seen by what arrives, and later by its queue.
-        let arrives = ack.arrival_speed.min(self.delivery.speed(0.0).unwrap_or(0.0));
+        let arrives = self.arrives(ack.arrival_speed);
         let is_full = has_queue(ack.round_trip, ack.least_round_trip) || rate > MAX_AHEAD * arrives;
         let step = if is_full { step.min(growth) } else { step.max(growth) };
         self.interval_ns = self.interval_ns * interval / (self.interval_ns * step + interval);
@@ -228,12 +234,12 @@ impl CongestionControl for NativeControl {
             if let Some(speed) = self.path_speed(ack) {
                 self.end_slow_start(ack.round_trip, speed);
             } else if self.window > self.max_window {
-                self.end_slow_start(ack.round_trip, ack.arrival_speed);
+                self.end_slow_start(ack.round_trip, self.arrives(ack.arrival_speed));
             }
         }
         if !self.in_slow_start {
             let time = WINDOW_ROUND_TRIPS * ack.round_trip + INTERVAL;
-            let speed = ack.arrival_speed.max(1e9 / self.interval_ns);
+            let speed = self.arrives(ack.arrival_speed).max(1e9 / self.interval_ns);
             self.window = (speed * time.as_secs_f64() + SPARE_WINDOW).min(self.max_window);
         }
         if now.saturating_sub(self.raised_at) < INTERVAL {
@@ -257,8 +263,9 @@ impl CongestionControl for NativeControl {
             return;
         }
         if self.in_slow_start {
-            self.end_slow_start(loss.round_trip, loss.arrival_speed);
-            if loss.arrival_speed > 0.0 {
+            let speed = self.arrives(loss.arrival_speed);
+            self.end_slow_start(loss.round_trip, speed);
+            if speed > 0.0 {
                 return;
             }
         }

@@ -8,6 +8,7 @@ use super::super::arrivals::begins_pair;
 use super::super::loss_report::{self, LossReport};
 use super::super::number;
 use super::super::packet::{Content, HEADER_LEN, Packet, ReceiverState};
+use super::receiving::FIRST_RATES;
 use super::{ACK_INTERVAL, Connection, Phase};
 
 /// How much sending may be behind its schedule and catch up: what a busy machine delays.
@@ -17,7 +18,11 @@ impl Connection {
     /// Writes the next datagram to be sent now, into an empty buffer. Returns whether there is one.
     pub fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> bool {
         debug_assert!(datagram.is_empty());
-        self.poll_control(now, datagram) || self.poll_data(now, datagram)
+        let is_speaking = self.poll_control(now, datagram) || self.poll_data(now, datagram);
+        if is_speaking {
+            self.spoken_at = now;
+        }
+        is_speaking
     }
 
     fn poll_control(&mut self, now: Duration, datagram: &mut Vec<u8>) -> bool {
@@ -63,15 +68,18 @@ impl Connection {
         if next == self.confirmed && window <= self.announced_window {
             return false;
         }
-        let has_rates = self.rates_sent_at.is_none_or(|at| now.saturating_sub(at) >= ACK_INTERVAL);
+        let speed = self.arrivals.speed();
+        let has_rates = self.rates_sent < FIRST_RATES
+            || self.rates_sent_at.is_none_or(|at| now.saturating_sub(at) >= ACK_INTERVAL);
         if has_rates {
             self.rates_sent_at = Some(now);
+            self.rates_sent = self.rates_sent.saturating_add((speed > 0).into());
         }
         let state = ReceiverState {
             round_trip: micros(self.round_trip.mean()),
             round_trip_variation: micros(self.round_trip.variation()),
             window: u32::try_from(window).unwrap_or(u32::MAX),
-            rates: has_rates.then(|| (self.arrivals.speed(), self.arrivals.capacity())),
+            rates: has_rates.then(|| (speed, self.arrivals.capacity())),
         };
         let number = self.acks.add(next, now);
         self.announced_window = window;

@@ -114,14 +114,14 @@ impl Timers {
         self.silence_at = now + silence(late);
     }
 
-    pub(crate) fn take_silence(&mut self, now: Duration, late: Duration) -> bool {
-        let is_due = now >= self.silence_at;
-        if is_due {
-            self.silences += 1;
-            self.silence_at =
-                now + (silence(late) * (self.silences + 1)).min(MAX_SILENCE.max(late));
+    /// How often the peer has been silent in turn, if it is for so long; else 0.
+    pub(crate) fn take_silence(&mut self, now: Duration, late: Duration) -> u32 {
+        if now < self.silence_at {
+            return 0;
         }
-        is_due
+        self.silences += 1;
+        self.silence_at = now + (silence(late) * (self.silences + 1)).min(MAX_SILENCE.max(late));
+        self.silences
     }
 
     fn tail(&self, late: Duration) -> Duration {

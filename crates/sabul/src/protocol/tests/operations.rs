@@ -95,6 +95,9 @@ struct Run {
     changes_at: Duration,
 }
 
+/// More steps than any run takes.
+const MAX_STEPS: u64 = 1_000_000;
+
 impl Run {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x5ab1);
@@ -123,6 +126,7 @@ impl Run {
     }
 
     fn run(&mut self) {
+        let mut steps = 0_u64;
         while self.pair.ends.iter().any(|end| !end.is_over()) {
             let now = self.pair.now();
             if self.attack == Attack::OnPath && now > ACTIVE {
@@ -130,6 +134,8 @@ impl Run {
                 return;
             }
             assert!(now < ACTIVE + BOUND, "seed {}: {:?}", self.seed, self.programs);
+            steps += 1;
+            assert!(steps < MAX_STEPS, "seed {}: ever more datagrams at {now:?}", self.seed);
             self.change_path(now);
             for end in 0..2 {
                 self.act(end, now);
@@ -308,4 +314,13 @@ impl Run {
 #[test]
 fn whatever_both_ends_do_the_stream_is_exact_or_an_error() {
     sim::run_seeds(1000, |seed| Run::new(seed).run());
+}
+
+/// Two ends that closed at once answered each other ever more often; an end that heard keepalives
+/// never sent one, and was taken for gone.
+#[test]
+fn runs_that_have_failed_before() {
+    for seed in [4657, 17_118] {
+        Run::new(seed).run();
+    }
 }

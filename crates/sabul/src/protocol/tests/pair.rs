@@ -69,7 +69,12 @@ pub(super) struct Pair {
     pub(super) ends: [Connection; 2],
     /// Makes datagrams that arrive besides each one.
     attacker: Option<Attacker>,
+    /// Changes what arrives at the client, or keeps it from arriving.
+    filter: Option<Filter>,
 }
+
+/// Changes a datagram. Returns whether it arrives.
+pub(super) type Filter = Box<dyn FnMut(&mut [u8]) -> bool>;
 
 /// Makes datagrams of one that it has seen.
 pub(super) type Attacker = Box<dyn FnMut(&[u8]) -> Vec<Vec<u8>>>;
@@ -114,7 +119,7 @@ impl Pair {
                     Connected::Yes(client) => {
                         let (_, server) = server.take().unwrap();
                         let ends = [*client, server];
-                        return Self { network, links, ends, attacker: None };
+                        return Self { network, links, ends, attacker: None, filter: None };
                     }
                     Connected::Failed(error) => panic!("seed {seed}: {error}"),
                     Connected::NotYet => {}
@@ -140,6 +145,11 @@ impl Pair {
     /// From now on an attacker sends to both ends.
     pub(super) fn attack(&mut self, attacker: Attacker) {
         self.attacker = Some(attacker);
+    }
+
+    /// From now on what arrives at the client is changed.
+    pub(super) fn filter(&mut self, filter: Filter) {
+        self.filter = Some(filter);
     }
 
     /// Lets the network run until `at`, whatever becomes of the connection.
@@ -218,8 +228,13 @@ impl Pair {
         let Some(deadline) = deadline else { return };
         assert!(self.network.now() < Duration::from_secs(1000), "seed {seed}: it takes too long");
         match self.network.next_event_until(deadline) {
-            Some(Event::Arrived { link, bytes }) => {
+            Some(Event::Arrived { link, mut bytes }) => {
                 let end = usize::from(link == self.links[0]);
+                if let (0, Some(filter)) = (end, &mut self.filter)
+                    && !filter(&mut bytes)
+                {
+                    return;
+                }
                 if let Some(attacker) = &mut self.attacker {
                     for datagram in attacker(&bytes) {
                         self.ends[end].handle_datagram(self.network.now(), &datagram);

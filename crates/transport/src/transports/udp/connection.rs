@@ -137,6 +137,18 @@ impl Connection {
         }
     }
 
+    /// The numbers of the next datagrams: to be sent, and to be received.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn position(&self) -> (u64, u64) {
+        (self.sending.sent(), self.receiving.next())
+    }
+
+    /// Whether it holds no more than so many bytes to be read, and what may wait to be sent.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn is_bounded(&self, buffer: usize) -> bool {
+        self.receiving.held() <= buffer && self.sending.is_bounded()
+    }
+
     fn is_active(&self) -> bool {
         matches!(self.stage, Stage::Open | Stage::Closing { .. })
     }

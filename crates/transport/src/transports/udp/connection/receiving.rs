@@ -56,6 +56,12 @@ impl Receiving {
         }
     }
 
+    /// The bytes that it holds.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn held(&self) -> usize {
+        self.ready.len() + self.waiting.values().map(|payload| payload.len()).sum::<usize>()
+    }
+
     /// The datagrams before this number have arrived.
     pub(super) fn next(&self) -> u64 {
         self.next

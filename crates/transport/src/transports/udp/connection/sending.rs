@@ -65,6 +65,12 @@ impl Sending {
         }
     }
 
+    /// Whether what waits is within its bound.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn is_bounded(&self) -> bool {
+        self.bytes.len() <= CAPACITY && self.acknowledged <= self.next
+    }
+
     /// The peer takes datagrams before this number.
     pub(super) fn open(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);

@@ -1,0 +1,89 @@
+//! The page that `sunder status` shows for a relay.
+
+use transport::relay::{Refused, Status};
+
+use super::Named;
+use crate::commands::status::{format_number, rate};
+
+/// The page, with the rates since `before`.
+pub(super) fn page(now: &Named, before: Option<&Named>) -> String {
+    let Named { name, status } = now;
+    let before = before.map(|before| &before.status);
+    let passed = |bytes: fn(&Status) -> u64| {
+        let of = |status: &Status| (status.uptime_s, bytes(status));
+        let rate = format_number(rate(of(status), before.map(of)), 1, " Mbit/s");
+        format!("{:.1} MB, {rate}", bytes_as_mb(bytes(status)))
+    };
+    format!(
+        "relay {name}  {}, running for {:.0} s\n\n  \
+         waiting: {} of {}, {} since the start\n  \
+         pairs: {} of {}, {} since the start\n  \
+         to: {}; from: {}\n  \
+         refused: {}",
+        status.listen,
+        status.uptime_s,
+        status.waiting,
+        status.max_waiting,
+        status.waited,
+        status.pairs,
+        status.max_pairs,
+        status.joined,
+        passed(|status| status.to_waiting_bytes),
+        passed(|status| status.from_waiting_bytes),
+        refused(&status.refused),
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn bytes_as_mb(bytes: u64) -> f64 {
+    bytes as f64 * 1e-6
+}
+
+/// The reasons that have occurred, with their counts.
+fn refused(refused: &Refused) -> String {
+    let named: Vec<String> = [
+        (refused.silent, "asked for nothing"),
+        (refused.malformed, "sent no request"),
+        (refused.unknown_token, "had a token under which nobody waits"),
+        (refused.too_many_pairs, "were too many pairs"),
+        (refused.evicted_arriving, "ended before a pair to make room"),
+        (refused.evicted_waiting, "ended while they waited to make room"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, why)| format!("{count} {why}"))
+    .collect();
+    if named.is_empty() { "nobody".to_owned() } else { named.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_the_counts_and_the_reasons_that_occurred() {
+        let refused = Refused { malformed: 2, evicted_waiting: 1, ..Refused::default() };
+        let status = Status {
+            listen: "192.0.2.1:7100".into(),
+            uptime_s: 12.0,
+            waiting: 3,
+            max_waiting: 1024,
+            pairs: 1,
+            max_pairs: 512,
+            waited: 9,
+            joined: 4,
+            to_waiting_bytes: 3_000_000,
+            from_waiting_bytes: 100,
+            refused,
+        };
+        let before = Status { uptime_s: 10.0, to_waiting_bytes: 500_000, ..status.clone() };
+        let named = |status| Named { name: "7100".into(), status };
+        let page = page(&named(status), Some(&named(before)));
+        let expected = "relay 7100  192.0.2.1:7100, running for 12 s\n\n  \
+                        waiting: 3 of 1024, 9 since the start\n  \
+                        pairs: 1 of 512, 4 since the start\n  \
+                        to: 3.0 MB, 10.0 Mbit/s; from: 0.0 MB, 0.0 Mbit/s\n  \
+                        refused: 2 sent no request, 1 ended while they waited to make room";
+        assert_eq!(page, expected);
+    }
+}

@@ -1,0 +1,40 @@
+//! Which value of a swept key is compared with the others.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use toml::Value;
+
+use super::sweep::Sweep;
+use crate::experiment::Metric;
+use crate::experiment::error::Problem;
+
+/// What is compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compare {
+    /// The swept key.
+    pub key: String,
+    /// Its value that is compared with the others.
+    pub of: String,
+    /// The measured value, of which less is better.
+    pub value: String,
+    /// By which share it may exceed the least of the others.
+    pub best: f64,
+    /// By which share it may exceed others, by their values of the key.
+    #[serde(default)]
+    pub limits: BTreeMap<String, f64>,
+}
+
+impl Compare {
+    pub(crate) fn check(&self, sweep: &Sweep, metrics: &[Metric]) -> Result<(), Problem> {
+        let named = |name: &String| Value::String(name.clone());
+        let values = self.limits.keys().chain([&self.of]).map(named).collect();
+        sweep.check("compare", &BTreeMap::from([(self.key.clone(), values)]))?;
+        if metrics.iter().any(|metric| metric.name == self.value) {
+            return Ok(());
+        }
+        let what = format!("there is no value {}; name one of measure.values", self.value);
+        Err(Problem::new("compare.value", what))
+    }
+}

@@ -1,0 +1,113 @@
+//! How many pairs there are, in all and of each source.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The most pairs of parties.
+pub(super) const MAX_PAIRS: usize = 512;
+
+/// The most ends of pairs of one source, which may be a site behind address translation.
+pub(super) const MAX_ENDS_OF_SOURCE: usize = 128;
+
+/// The pairs.
+#[derive(Debug, Default)]
+pub(super) struct Pairs(Mutex<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    pairs: usize,
+    ends: HashMap<IpAddr, usize>,
+}
+
+/// The place of a pair, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    pairs: Arc<Pairs>,
+    sources: Vec<IpAddr>,
+}
+
+impl Pairs {
+    fn lock(&self) -> MutexGuard<'_, Counted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.lock().pairs
+    }
+
+    /// Whether a source may have another end.
+    pub(super) fn has_room(&self, source: IpAddr) -> bool {
+        self.lock().has_room(source)
+    }
+
+    /// A place for a pair of which this source is an end; `None` if there is none.
+    pub(super) fn take(self: &Arc<Self>, source: IpAddr) -> Option<Place> {
+        let mut counted = self.lock();
+        if counted.pairs >= MAX_PAIRS || !counted.has_room(source) {
+            return None;
+        }
+        counted.pairs += 1;
+        drop(counted);
+        let mut place = Place { pairs: self.clone(), sources: Vec::new() };
+        place.add(source);
+        Some(place)
+    }
+}
+
+impl Counted {
+    fn has_room(&self, source: IpAddr) -> bool {
+        self.ends.get(&source).is_none_or(|ends| *ends < MAX_ENDS_OF_SOURCE)
+    }
+}
+
+impl Place {
+    /// Counts an end of this source.
+    pub(super) fn add(&mut self, source: IpAddr) {
+        *self.pairs.lock().ends.entry(source).or_default() += 1;
+        self.sources.push(source);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counted = self.pairs.lock();
+        counted.pairs -= 1;
+        for source in &self.sources {
+            if let Some(ends) = counted.ends.get_mut(source) {
+                *ends -= 1;
+                if *ends == 0 {
+                    counted.ends.remove(source);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_has_its_part_and_places_return() {
+        let pairs = Arc::new(Pairs::default());
+        let source = |last: u8| IpAddr::from([192, 0, 2, last]);
+        let mut places: Vec<Place> = Vec::new();
+        while let Some(place) = pairs.take(source(1)) {
+            places.push(place);
+        }
+        assert_eq!((places.len(), pairs.has_room(source(1))), (MAX_ENDS_OF_SOURCE, false));
+        let mut of_two = pairs.take(source(2)).unwrap();
+        of_two.add(source(3));
+        assert_eq!(pairs.count(), MAX_ENDS_OF_SOURCE + 1);
+        for last in 4..8 {
+            places.extend(std::iter::from_fn(|| pairs.take(source(last))));
+        }
+        assert_eq!(pairs.count(), MAX_PAIRS);
+        assert!(pairs.has_room(source(9)) && pairs.take(source(9)).is_none());
+        drop((places, of_two));
+        assert_eq!(pairs.count(), 0);
+        assert!(pairs.lock().ends.is_empty(), "nothing is remembered of a source");
+    }
+}
