@@ -6,7 +6,8 @@ FIGURES ?=
 MINUTES ?=
 PREFIX ?= /usr/local
 FUZZ_TARGETS = share_file handshake record socks experiment tunnel sabul burst transport \
-	superpacket directory signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api
+	superpacket directory signing quorum_server quorum_log quorum_link quorum_files quorum_store quorum_api \
+	bristol_old bristol_fashion ot
 
 .PHONY: help demo test lint bench speed docs fuzz soak browser neon figures setup setup-lab setup-lint audit install-lib
 
@@ -56,6 +57,7 @@ bench:
 	$(CARGO) bench --locked --package sunder-quorum --bench signing
 	$(CARGO) bench --locked --package sunder-quorum --bench refresh
 	$(CARGO) bench --locked --package sunder-quorum --bench log
+	$(CARGO) bench --locked --package sunder-ot --bench transfers
 
 speed:
 	@PATH=$$PATH:/usr/sbin scripts/setup iperf3 python3 ip:iproute2

@@ -1,5 +1,7 @@
 //! The subcommands, one file each.
 
+mod circuit;
+mod compute;
 mod demo;
 mod directory;
 mod doctor;
@@ -123,6 +125,8 @@ commands! {
     Tunnel(tunnel, Tunnel),
     Quorum(quorum, Quorum),
     Transport(transport, Relay),
+    Circuit(circuit),
+    Compute(compute),
     Status(status),
     Doctor(doctor),
 }

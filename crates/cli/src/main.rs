@@ -2,6 +2,7 @@
 //! several subcommands share.
 
 mod checks;
+mod circuits;
 mod commands;
 mod console;
 mod daemon;

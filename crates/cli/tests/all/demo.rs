@@ -1,5 +1,5 @@
 //! `sunder demo`: a file arrives, and only an eavesdropper on all channels can read it. Four
-//! servers sign, and then four others.
+//! servers sign, and then four others. Two parties compute.
 
 use std::fs;
 use std::io::Write;
@@ -206,4 +206,23 @@ fn what_cannot_be_signed_is_refused_in_one_line() {
         assert_eq!(message.lines().count(), 1, "{message}");
         assert!(message.contains(expected), "{message}");
     }
+}
+
+#[test]
+fn two_parties_compute_without_receiving_the_other_input() {
+    let document = json(&["compute"]);
+    assert_eq!((&document["is_right"], &document["circuit"]), (&true.into(), &"aes128".into()));
+    for (party, is_noise) in document["parties"].as_array().unwrap().iter().zip([None, Some(true)])
+    {
+        assert_eq!(party["output"], document["expected"]);
+        assert_eq!(party["received_has_other_input"], false);
+        assert_eq!(party["received_is_noise"].as_bool(), is_noise);
+        assert_eq!(party["phases"].as_array().unwrap().len(), 5);
+    }
+    let report = succeed(&["compute"]);
+    assert!(report.lines().all(|line| line.chars().count() <= 100), "{report}");
+    assert!(report.contains("3925841d02dc09fbdc118597196a0b32: the same"), "{report}");
+    assert!(report.contains("the evaluator has received"), "{report}");
+    let output = demo(&["compute", "--file", "any"]);
+    assert_eq!(output.status.code(), Some(2));
 }

@@ -1,0 +1,17 @@
+//! Circuits as text, in both of Bristol's formats. docs/formats/circuit.md describes them.
+
+mod lines;
+mod read;
+mod write;
+
+pub use read::{MAX_INPUTS, ReadError, Reason, read};
+pub use write::{WriteError, write};
+
+/// One of the formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// The older one: two input values, one output value, and AND, XOR and INV.
+    Old,
+    /// "Bristol Fashion": any number of values, and also EQ, EQW and MAND.
+    Fashion,
+}

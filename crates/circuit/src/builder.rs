@@ -1,0 +1,172 @@
+//! Builds circuits without gates that constants, or gates that exist already, make unnecessary.
+
+mod integers;
+mod sorting;
+mod tables;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::batch::{ONE, Wire, ZERO};
+use crate::circuit::{Circuit, Kind};
+
+/// Builds a circuit gate by gate.
+///
+/// Values of several bits are slices of wires, the least significant bit first. Constants are
+/// folded, equal gates become one, and [`finish`](Self::finish) drops gates that no output needs.
+///
+/// ```
+/// use sunder_circuit::Builder;
+///
+/// // Whether the garbler's number is less than the evaluator's.
+/// let mut builder = Builder::new(&[8, 8]);
+/// let [x, y] = [builder.input(0), builder.input(1)];
+/// let less = builder.less(&x, &y);
+/// let circuit = builder.finish(&[&[less]]);
+/// assert_eq!(circuit.counts().ands, 8);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Builder {
+    circuit: Circuit,
+    /// The output of a gate, by its inputs, the lower one first.
+    known: HashMap<Key, Wire, BuildHasherDefault<Mix>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key(Kind, Wire, Wire);
+
+impl std::hash::Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(u64::from(self.1) << 32 | u64::from(self.2));
+        state.write_u64(self.0 as u64);
+    }
+}
+
+/// A hash for the keys of gates, which nobody chooses to collide.
+#[derive(Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(byte.into());
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        // The multiplier is 2^64 divided by the golden ratio, made odd.
+        self.0 = (self.0.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+impl Builder {
+    /// A circuit without gates. `inputs` has the number of bits of each input value: the first is
+    /// the garbler's, all others are the evaluator's.
+    ///
+    /// # Panics
+    /// If the inputs have 2^31 bits or more together.
+    pub fn new(inputs: &[u32]) -> Self {
+        Self { circuit: Circuit::new(inputs), known: HashMap::default() }
+    }
+
+    /// The wires of input value `index`.
+    ///
+    /// # Panics
+    /// If there are fewer values.
+    pub fn input(&self, index: usize) -> Vec<Wire> {
+        self.circuit.input(index).collect()
+    }
+
+    /// The XOR of two bits.
+    ///
+    /// # Panics
+    /// Gates panic if a wire is not of this builder, or there are 2^32 wires.
+    pub fn xor(&mut self, a: Wire, b: Wire) -> Wire {
+        // NOTs move behind the XOR, so that gates which differ in NOTs only become one.
+        let ((a, not_a), (b, not_b)) = (self.positive(a), self.positive(b));
+        let out = self.xor_positive(a, b);
+        if not_a == not_b { out } else { self.not(out) }
+    }
+
+    fn xor_positive(&mut self, a: Wire, b: Wire) -> Wire {
+        match (a.min(b), a.max(b)) {
+            (a, b) if a == b => ZERO,
+            (ZERO, b) => b,
+            (a, b) => {
+                // x XOR (x XOR y) = y.
+                let Some((p, q)) = self.xor_inputs(b) else { return self.gate(Kind::Xor, a, b) };
+                match a {
+                    _ if a == p => q,
+                    _ if a == q => p,
+                    _ => self.gate(Kind::Xor, a, b),
+                }
+            }
+        }
+    }
+
+    /// The NOT of a bit.
+    pub fn not(&mut self, a: Wire) -> Wire {
+        match self.positive(a) {
+            (ZERO, is_not) => Wire::from(!is_not),
+            (positive, true) => positive,
+            (a, false) => self.gate(Kind::Xor, a, ONE),
+        }
+    }
+
+    /// The AND of two bits.
+    pub fn and(&mut self, a: Wire, b: Wire) -> Wire {
+        match (a.min(b), a.max(b)) {
+            (a, b) if a == b => a,
+            (ZERO, _) => ZERO,
+            (ONE, b) => b,
+            (a, b) => {
+                let ((x, not_x), (y, not_y)) = (self.positive(a), self.positive(b));
+                if x == y && not_x != not_y { ZERO } else { self.gate(Kind::And, a, b) }
+            }
+        }
+    }
+
+    /// The OR of two bits.
+    pub fn or(&mut self, a: Wire, b: Wire) -> Wire {
+        let [not_a, not_b] = [self.not(a), self.not(b)];
+        let neither = self.and(not_a, not_b);
+        self.not(neither)
+    }
+
+    /// The circuit with these output values, without gates that no output needs.
+    pub fn finish(self, outputs: &[&[Wire]]) -> Circuit {
+        self.circuit.with_outputs(outputs)
+    }
+
+    /// The wire of which `a` is the NOT, and true; or `a` and false. The constant 1 is the NOT of
+    /// the constant 0.
+    fn positive(&self, a: Wire) -> (Wire, bool) {
+        match a {
+            ONE => (ZERO, true),
+            _ => match self.circuit.gate(a) {
+                Some(gate) if gate.kind == Kind::Xor && gate.b == ONE => (gate.a, true),
+                _ => (a, false),
+            },
+        }
+    }
+
+    /// The inputs of the XOR that defines `wire`.
+    fn xor_inputs(&self, wire: Wire) -> Option<(Wire, Wire)> {
+        let gate = self.circuit.gate(wire).filter(|gate| gate.kind == Kind::Xor)?;
+        Some((gate.a, gate.b))
+    }
+
+    fn gate(&mut self, kind: Kind, a: Wire, b: Wire) -> Wire {
+        let circuit = &mut self.circuit;
+        *self.known.entry(Key(kind, a.min(b), a.max(b))).or_insert_with(|| circuit.push(kind, a, b))
+    }
+}
+
+/// The wires of a constant of `bits` bits.
+pub fn constant(value: u64, bits: usize) -> Vec<Wire> {
+    (0..bits).map(|i| if i < 64 { Wire::from(value >> i & 1 == 1) } else { ZERO }).collect()
+}

@@ -1,0 +1,175 @@
+//! Both text formats: round trips, and what is refused.
+
+use sunder_circuit::bristol::{Format, MAX_INPUTS, ReadError, Reason, read, write};
+use sunder_circuit::generate::aes128;
+use sunder_circuit::{Circuit, FIRST_INPUT, Kind, ONE, ZERO};
+
+use crate::common::{random_circuit, random_inputs};
+
+fn written(circuit: &Circuit, format: Format) -> Vec<u8> {
+    let mut text = Vec::new();
+    write(circuit, format, &mut text).unwrap();
+    text
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    for seed in 0..2_000 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let gates = rng.usize(..60);
+        let circuit = random_circuit(&mut rng, gates);
+        let inputs = random_inputs(&mut rng, circuit.first_gate() - FIRST_INPUT);
+        for format in [Format::Old, Format::Fashion] {
+            let again = read(&written(&circuit, format)).unwrap();
+            assert_eq!(again.evaluate_64(&inputs), circuit.evaluate_64(&inputs), "{seed}");
+            assert_eq!(again.input_values(), circuit.input_values());
+            assert_eq!(again.output_values(), circuit.output_values());
+        }
+    }
+}
+
+#[test]
+fn the_digest_stays_where_nothing_has_to_be_added() {
+    let circuit = aes128();
+    for format in [Format::Old, Format::Fashion] {
+        let text = written(&circuit, format);
+        let again = read(&text).unwrap();
+        assert_eq!(again, circuit);
+        assert_eq!(again.digest(), circuit.digest());
+        assert_eq!(written(&again, format), text);
+    }
+    // Constants, inputs and one wire twice as outputs take EQ and EQW, which are no gates.
+    let mut circuit = Circuit::new(&[1, 2, 3]);
+    let x = circuit.and(FIRST_INPUT, FIRST_INPUT + 5);
+    circuit.output(&[x, ZERO, x]);
+    circuit.output(&[ONE, FIRST_INPUT]);
+    assert_eq!(read(&written(&circuit, Format::Fashion)).unwrap(), circuit);
+}
+
+#[test]
+fn constants_without_inputs_have_no_old_format() {
+    let mut circuit = Circuit::new(&[]);
+    circuit.output(&[ONE]);
+    assert!(write(&circuit, Format::Old, &mut Vec::new()).is_err());
+    assert_eq!(read(&written(&circuit, Format::Fashion)).unwrap(), circuit);
+}
+
+#[test]
+fn all_gates_of_bristol_fashion_are_read() {
+    let text = "5 12\r\n2 2 3\r\n1 4\r\n\r\n1 1 1 5 EQ\r\n1 1 0 6 EQW\r\n\
+                4 2 6 1 2 3 7 8 MAND\r\n\n 2 1 7 8 9 XOR \n\t2 1 5 4 10 XOR\n";
+    // The counts fit after a gate for the last wire.
+    let text = text.replace("5 12", "6 12") + "1 1 10 11 INV";
+    let circuit = read(text.as_bytes()).unwrap();
+    assert_eq!((circuit.garbler_inputs(), circuit.evaluator_inputs()), (2, 3));
+    for inputs in 0..32_u8 {
+        let x: Vec<bool> = (0..5).map(|i| inputs >> i & 1 == 1).collect();
+        let (first, second) = (x[0] & x[2], x[1] & x[3]);
+        assert_eq!(circuit.evaluate(&x), [second, first ^ second, !x[4], x[4]], "{inputs}");
+    }
+    assert_eq!(circuit.gates().filter(|gate| gate.kind == Kind::And).count(), 2);
+}
+
+#[test]
+fn a_wrong_text_is_refused_with_its_line() {
+    let old = |gates: &str| format!("2 4\n1 1 1\n\n{gates}");
+    let name = |name: &str| Reason::UnknownGate(name.into());
+    let arity = |name: &str, needed| Reason::Arity { name: name.into(), needed };
+    let two = "`2 1`, two inputs and one output";
+    let cases = [
+        (String::new(), 1, Reason::NoCounts),
+        ("\n\n".into(), 2, Reason::NoCounts),
+        ("1 2 3\n".into(), 1, Reason::NoCounts),
+        ("-1 2\n".into(), 1, Reason::NoCounts),
+        ("4294967296 2\n".into(), 1, Reason::NoCounts),
+        ("\u{7f}ELF".into(), 1, Reason::NoCounts),
+        ("1 2\n".into(), 1, Reason::NoLengths),
+        ("1 2\n1 1\n".into(), 2, Reason::NoLengths),
+        ("1 2\n2 1\n1 1\n".into(), 3, Reason::NoLengths),
+        ("1 2\n1 1\n2 1\n".into(), 3, Reason::NoLengths),
+        (format!("0 {0}\n{0} 0 0\n", MAX_INPUTS + 1), 2, Reason::TooManyInputs),
+        ("0 4294967295\n4294967295 4294967295 0\n".into(), 2, Reason::TooManyInputs),
+        ("1 3\n2 2 1\n".into(), 2, Reason::TooFewWires { wires: 3, bits: 4 }),
+        ("1 3\n1 1 4\n".into(), 2, Reason::TooFewWires { wires: 3, bits: 4 }),
+        (
+            "4000000000 4000000002\n1 1 1\n2 1 0 1 2 AND\n".into(),
+            2,
+            Reason::TooShort { gates: 4_000_000_000, wires: 4_000_000_002 },
+        ),
+        (
+            "1 4000000002\n1 1 4000000000\n2 1 0 1 2 AND\n".into(),
+            2,
+            Reason::TooShort { gates: 1, wires: 4_000_000_002 },
+        ),
+        (old("2 1 0 1 2 AND\n2 1 0 1 3 NOR\n"), 5, name("NOR")),
+        (old("2 1 0 1 2 AND\n1 1 0 3 EQW\n"), 5, name("EQW")),
+        (old("2 1 0 1 2 and\n2 1 0 1 3 AND\n"), 4, name("and")),
+        (old("2 1 0 1 2 AND\n2 1 0 3 AND\n"), 5, arity("AND", two)),
+        (old("2 1 0 1 2 AND\n1 1 0 1 3 XOR\n"), 5, arity("XOR", two)),
+        (old("2 1 0 1 2 AND\n2 1 0 1 3 4 AND\n"), 5, arity("AND", two)),
+        (old("2 1 0 1 2 AND\n2 1 0 1 3 INV\n"), 5, arity("INV", "`1 1`, one input and one output")),
+        (old("2 1 0 1 2 AND\n2 1 0 x 3 AND\n"), 5, Reason::NoNumber("x".into())),
+        (old("2 1 0 1 2 AND\n2 1 0 -1 3 AND\n"), 5, Reason::NoNumber("-1".into())),
+        (old("2 1 0 1 2 AND\n2 1 0 4 3 AND\n"), 5, Reason::NoWire { wire: 4, wires: 4 }),
+        (old("2 1 0 1 2 AND\n2 1 0 1 4 AND\n"), 5, Reason::NoWire { wire: 4, wires: 4 }),
+        (old("2 1 0 3 2 AND\n2 1 0 1 3 AND\n"), 4, Reason::NotDefined(3)),
+        (old("2 1 0 2 2 AND\n2 1 0 1 3 AND\n"), 4, Reason::NotDefined(2)),
+        (old("2 1 0 1 2 AND\n2 1 0 1 2 AND\n"), 5, Reason::DefinedTwice(2)),
+        (old("2 1 0 1 2 AND\n2 1 0 1 0 AND\n"), 5, Reason::DefinedTwice(0)),
+        (
+            old("2 1 0 1 2 AND\n2 1 0 1 3 AND\n\n2 1 0 1 3 AND\n"),
+            7,
+            Reason::WrongCount { found: 3, stated: 2 },
+        ),
+        (
+            format!("{}{}", old("2 1 0 1 2 AND"), "\n".repeat(7)),
+            10,
+            Reason::WrongCount { found: 1, stated: 2 },
+        ),
+        ("1 4\n1 1 1\n\n2 1 0 1 3 AND\n".into(), 4, Reason::NeverDefined(2)),
+        ("1 3\n1 2\n1 1\n\n1 1 2 2 EQ\n".into(), 5, arity("EQ", "`1 1`, 0 or 1, and one output")),
+        (
+            "1 4\n1 2\n1 1\n\n3 2 0 1 0 1 2 3 MAND\n".into(),
+            5,
+            arity("MAND", "`2n n`, 2n inputs and n outputs"),
+        ),
+        (
+            "1 3\n1 2\n1 1\n\n0 0 2 MAND\n".into(),
+            5,
+            arity("MAND", "`2n n`, 2n inputs and n outputs"),
+        ),
+    ];
+    for (text, line, reason) in cases {
+        assert_eq!(read(text.as_bytes()), Err(ReadError { line, reason }), "{text:?}");
+    }
+}
+
+#[test]
+fn changed_texts_are_refused_or_are_valid() {
+    let mut circuit = Circuit::new(&[3, 3]);
+    let mut last = FIRST_INPUT;
+    for wire in FIRST_INPUT + 1..FIRST_INPUT + 6 {
+        let x = circuit.xor(last, wire);
+        last = circuit.and(x, wire);
+    }
+    circuit.output(&[last]);
+    let mut rng = fastrand::Rng::with_seed(1);
+    for format in [Format::Old, Format::Fashion] {
+        let text = written(&circuit, format);
+        for _ in 0..20_000 {
+            let mut changed = text.clone();
+            for _ in 0..rng.usize(1..4) {
+                let at = rng.usize(..changed.len());
+                match rng.u8(..3) {
+                    0 => changed[at] = *rng.choice(b"0123456789 \nXORANDINV").unwrap(),
+                    1 => drop(changed.remove(at)),
+                    _ => changed.insert(at, *rng.choice(b"0129 \n").unwrap()),
+                }
+            }
+            if let Ok(circuit) = read(&changed) {
+                let inputs = random_inputs(&mut rng, circuit.first_gate() - FIRST_INPUT);
+                circuit.evaluate_64(&inputs);
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Tests of the crate.
+
+mod applications;
+mod bristol;
+mod building;
+mod ciphers;
+mod common;
+mod minima;
+mod published;
+mod schedules;

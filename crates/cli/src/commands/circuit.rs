@@ -1,0 +1,42 @@
+//! `sunder circuit`: circuits that two parties compute together.
+
+mod convert;
+mod draw;
+mod eval;
+mod info;
+
+use clap::Subcommand;
+
+use crate::failure::Failure;
+
+/// Shows, converts, evaluates and draws circuits for two-party computation.
+///
+/// A circuit is a file in one of Bristol's formats, or one of aes128, sha256 and mincut, which are
+/// generated.
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true, after_help = "Example: sunder circuit info aes128")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Info(info::Arguments),
+    Convert(convert::Arguments),
+    Eval(eval::Arguments),
+    Draw(draw::Arguments),
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// As the subcommand.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.command {
+        Command::Info(arguments) => info::run(arguments),
+        Command::Convert(arguments) => convert::run(arguments),
+        Command::Eval(arguments) => eval::run(arguments),
+        Command::Draw(arguments) => draw::run(arguments),
+    }
+}

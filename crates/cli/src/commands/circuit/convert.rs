@@ -1,0 +1,83 @@
+//! `sunder circuit convert`.
+
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use circuit::Circuit;
+use circuit::bristol::{self, Format, WriteError};
+use clap::ValueEnum;
+
+use crate::circuits;
+use crate::failure::Failure;
+
+/// Writes a circuit in one of Bristol's formats.
+#[derive(clap::Args)]
+#[command(after_help = "Example: sunder circuit convert aes128 --to old --out aes128.txt")]
+pub(crate) struct Arguments {
+    /// A circuit's file, or aes128, sha256, mincut
+    #[arg(value_name = "FILE")]
+    circuit: String,
+    /// The format
+    #[arg(long, value_enum, default_value = "fashion")]
+    to: FormatName,
+    /// The new file [default: standard output]
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum FormatName {
+    /// The older one: two inputs, one output; AND, XOR and INV
+    Old,
+    /// Bristol Fashion
+    Fashion,
+}
+
+/// Writes it.
+///
+/// # Errors
+/// If there is no such circuit, or it cannot be written.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let circuit = circuits::load(&arguments.circuit)?;
+    let format = match arguments.to {
+        FormatName::Old => Format::Old,
+        FormatName::Fashion => Format::Fashion,
+    };
+    let Some(path) = &arguments.out else {
+        return write(&circuit, format, io::stdout().lock(), |error| match error.kind() {
+            ErrorKind::BrokenPipe => Failure::Unread,
+            _ => Failure::Failed(format!("cannot write standard output: {error}")),
+        });
+    };
+    let file = create(path)?;
+    write(&circuit, format, file, |error| Failure::writing(path, error))
+}
+
+/// Creates a file that does not exist.
+///
+/// # Errors
+/// If it exists, or cannot be made.
+pub(super) fn create(path: &Path) -> Result<File, Failure> {
+    File::create_new(path).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Failure::Usage(format!(
+            "{} exists; move it away, or choose another place with --out",
+            path.display()
+        )),
+        _ => Failure::writing(path, &error),
+    })
+}
+
+fn write(
+    circuit: &Circuit,
+    format: Format,
+    to: impl Write,
+    failed: impl Fn(&io::Error) -> Failure,
+) -> Result<(), Failure> {
+    let mut to = BufWriter::new(to);
+    match bristol::write(circuit, format, &mut to) {
+        Ok(()) => to.flush().map_err(|error| failed(&error)),
+        Err(WriteError::Io(error)) => Err(failed(&error)),
+        Err(error) => Err(Failure::Usage(format!("{error}; use --to fashion"))),
+    }
+}

@@ -1,0 +1,50 @@
+//! `sunder circuit eval`.
+
+use serde::Serialize;
+
+use crate::circuits;
+use crate::console;
+use crate::failure::Failure;
+
+/// Evaluates a circuit on the inputs of both parties, without any protection.
+///
+/// Bit i of an input or output is bit i mod 8 of byte i div 8. For aes128 (the garbler has the key)
+/// and sha256 (one block of 64 bytes, padded by you, 32 from each) this is the order of the
+/// standards.
+#[derive(clap::Args)]
+#[command(after_help = "Example: sunder circuit eval aes128 \\
+    --garbler 000102030405060708090a0b0c0d0e0f --evaluator 00112233445566778899aabbccddeeff")]
+pub(crate) struct Arguments {
+    /// A circuit's file, or aes128, sha256, mincut
+    #[arg(value_name = "FILE")]
+    circuit: String,
+    /// The garbler's input, in hexadecimal
+    #[arg(long, value_name = "HEX", default_value = "")]
+    garbler: String,
+    /// The evaluator's input, in hexadecimal
+    #[arg(long, value_name = "HEX", default_value = "")]
+    evaluator: String,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Document {
+    output: String,
+}
+
+/// Evaluates it, and prints the output.
+///
+/// # Errors
+/// If there is no such circuit, or an input does not fit it.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let circuit = circuits::load(&arguments.circuit)?;
+    let mut inputs = circuits::input("garbler", &arguments.garbler, circuit.garbler_inputs())?;
+    inputs.extend(circuits::input("evaluator", &arguments.evaluator, circuit.evaluator_inputs())?);
+    let output = circuits::to_hex(&circuit.evaluate(&inputs));
+    if arguments.json {
+        return console::print_json(&Document { output });
+    }
+    console::print_line(&output)
+}

@@ -1,0 +1,121 @@
+//! `sunder compute --dry-run`: what a run will take.
+
+use std::time::Duration;
+
+use compute::predict::{Steps, Traffic};
+use compute::{Role, Settings};
+use serde::Serialize;
+use transport::Exchange;
+use transport::choice::{Decision, examine};
+
+use super::Arguments;
+use super::connection;
+use super::loading::Loaded;
+use crate::commands::transport::failed;
+use crate::console;
+use crate::failure::Failure;
+
+/// How long garbling and evaluating are measured.
+const MEASURING: Duration = Duration::from_millis(300);
+
+#[derive(Serialize)]
+struct Document<'a> {
+    circuit: &'a str,
+    scheme: &'a str,
+    instances: u32,
+    ands: u64,
+    bytes_sent: u64,
+    bytes_received: u64,
+    round_trips: u32,
+    load_s: f64,
+    set_up_s: f64,
+    inputs_s: f64,
+    garble_s: f64,
+    evaluate_s: f64,
+    /// `null` if no address was given.
+    network_s: Option<f64>,
+    transport: Option<&'a str>,
+    reason: Option<&'a str>,
+    /// All of it, from the connection on.
+    predicted_s: f64,
+}
+
+/// What a party of this role sends, and receives.
+pub(super) fn exchange(traffic: Traffic, role: Role) -> Exchange {
+    let Traffic { garbler, evaluator, round_trips } = traffic;
+    let (sent, received) = match role {
+        Role::Garbler => (garbler, evaluator),
+        Role::Evaluator => (evaluator, garbler),
+    };
+    Exchange { sent, received, rounds: round_trips }
+}
+
+/// Predicts, and prints that.
+///
+/// # Errors
+/// If nobody listens at the address.
+pub(super) fn run(
+    arguments: &Arguments,
+    role: Role,
+    settings: &Settings,
+    loaded: &Loaded,
+) -> Result<(), Failure> {
+    let instances = u32::try_from(arguments.repeat.get()).unwrap_or(u32::MAX);
+    let mut source = loaded.schedule.source();
+    let traffic = Traffic::of(&mut source, settings, instances);
+    let exchange = exchange(traffic, role);
+    let measured = Steps::measure(&mut source, settings, MEASURING);
+    let steps = measured.map_err(|error| super::failed(&error))?;
+    let decision = match &arguments.connecting.connect {
+        Some(address) => Some(examined(arguments, address, exchange)?),
+        None => None,
+    };
+    let network = decision.as_ref().and_then(|decision| decision.predicted);
+    let predicted = steps.total(network.unwrap_or_default(), instances);
+    let document = Document {
+        circuit: arguments.circuit(),
+        scheme: settings.scheme.name(),
+        instances,
+        ands: loaded.schedule.shape().ands,
+        bytes_sent: exchange.sent,
+        bytes_received: exchange.received,
+        round_trips: traffic.round_trips,
+        load_s: loaded.load.as_secs_f64(),
+        set_up_s: steps.set_up.as_secs_f64(),
+        inputs_s: steps.inputs.as_secs_f64(),
+        garble_s: steps.garble.as_secs_f64(),
+        evaluate_s: steps.evaluate.as_secs_f64(),
+        network_s: network.map(|it| it.as_secs_f64()),
+        transport: decision.as_ref().map(|it| it.transport),
+        reason: decision.as_ref().map(|it| &it.reason[..]),
+        predicted_s: predicted.as_secs_f64(),
+    };
+    if arguments.json { console::print_json(&document) } else { print(&document) }
+}
+
+/// The path to the party that listens there, and what follows from it.
+fn examined(arguments: &Arguments, address: &str, exchange: Exchange) -> Result<Decision, Failure> {
+    let options = connection::options(&arguments.connecting, Some(exchange))?;
+    let examined = examine(address, &options, exchange).map_err(|error| failed(&error))?;
+    Ok(examined.decision)
+}
+
+fn print(document: &Document) -> Result<(), Failure> {
+    let line = |name: &str, value: String| console::print_line(&format!("{name:<14}{value}"));
+    let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
+    line("gates", format!("{} ANDs, {} times", document.ands, document.instances))?;
+    line("sent", format!("{} bytes", document.bytes_sent))?;
+    line("received", format!("{} bytes", document.bytes_received))?;
+    line("round trips", document.round_trips.to_string())?;
+    line("set-up", ms(document.set_up_s))?;
+    line("inputs", ms(document.inputs_s))?;
+    line("garbling", ms(document.garble_s))?;
+    line("evaluating", ms(document.evaluate_s))?;
+    match (document.network_s, document.transport, document.reason) {
+        (Some(network), Some(transport), Some(reason)) => {
+            line("network", format!("{} by {transport}: {reason}", ms(network)))?;
+        }
+        _ => line("network", "unknown: --connect measures the path to the other party".into())?,
+    }
+    line("in all", format!("{} from the connection on", ms(document.predicted_s)))
+}

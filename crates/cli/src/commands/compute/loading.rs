@@ -1,0 +1,134 @@
+//! Loading a circuit while the parties meet.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use circuit::{Circuit, Schedule, generate};
+use compute::Role;
+
+use crate::circuits;
+use crate::failure::Failure;
+
+/// How long a party waits for a circuit before it meets the other one: what is wrong with a file
+/// is then said before. A larger file is read while the transfers are set up.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A circuit that is being loaded in a thread.
+pub(super) struct Loading {
+    result: Receiver<Result<Loaded, Failure>>,
+    loaded: Option<Loaded>,
+}
+
+/// A circuit, ready to be garbled.
+pub(super) struct Loaded {
+    pub(super) schedule: Schedule,
+    /// How long that took.
+    pub(super) load: Duration,
+}
+
+impl Loading {
+    /// Waits until it is loaded.
+    ///
+    /// # Errors
+    /// If the file is not a circuit.
+    pub(super) fn wait(&mut self) -> Result<&Loaded, Failure> {
+        let loaded = match self.loaded.take() {
+            Some(loaded) => loaded,
+            None => self.result.recv().unwrap_or_else(|_| Err(lost()))?,
+        };
+        Ok(self.loaded.insert(loaded))
+    }
+
+    /// Waits for a moment.
+    fn try_wait(&mut self) -> Result<Option<&Loaded>, Failure> {
+        match self.result.recv_timeout(PATIENCE) {
+            Ok(loaded) => Ok(Some(self.loaded.insert(loaded?))),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(lost()),
+        }
+    }
+}
+
+fn lost() -> Failure {
+    Failure::Failed("loading the circuit has failed".into())
+}
+
+/// Begins to load a circuit, for a party with this input; without one, with half of a block of
+/// SHA-256.
+///
+/// # Errors
+/// If there is no such circuit, or the input does not fit it, as far as that is known at once.
+pub(super) fn start(name: &str, role: Role, input: Option<&[u8]>) -> Result<Loading, Failure> {
+    let load: Box<dyn FnOnce() -> Result<Circuit, Failure> + Send> = if name == "sha256" {
+        let own = input.map_or(32, <[u8]>::len);
+        let Some(rest) = 64_usize.checked_sub(own) else {
+            let message = format!("sha256: one block has 64 bytes, the input {own}");
+            return Err(Failure::Usage(message));
+        };
+        let garbler = if role == Role::Garbler { own } else { rest };
+        Box::new(move || Ok(generate::sha256(u32::try_from(garbler).unwrap_or(0))))
+    } else {
+        let name = name.to_owned();
+        Box::new(move || circuits::load(&name))
+    };
+    let (done, result) = channel();
+    let work = move || {
+        let start = Instant::now();
+        let loaded = load().map(|circuit| {
+            let schedule = Schedule::new(&circuit);
+            Loaded { schedule, load: start.elapsed() }
+        });
+        // Nobody waits for it any more after an error.
+        let _ = done.send(loaded);
+    };
+    let thread = thread::Builder::new().name("load".into()).spawn(work);
+    thread.map_err(|error| Failure::Failed(format!("no threads: {error}")))?;
+    let mut loading = Loading { result, loaded: None };
+    let Some(input) = input else { return Ok(loading) };
+    match name {
+        "sha256" => {}
+        "aes128" => require(name, input.len(), 16)?,
+        "mincut" => require(name, input.len(), 31_250)?,
+        _ => {
+            if let Some(loaded) = loading.try_wait()? {
+                check(&loaded.schedule, role, input)?;
+            }
+        }
+    }
+    Ok(loading)
+}
+
+fn require(name: &str, given: usize, expected: usize) -> Result<(), Failure> {
+    if given == expected {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!("{name}: the input must have {expected} bytes, not {given}")))
+}
+
+/// Checks that the input is one for the circuit.
+///
+/// # Errors
+/// If it is not.
+pub(super) fn check(schedule: &Schedule, role: Role, input: &[u8]) -> Result<(), Failure> {
+    let shape = schedule.shape();
+    let bits = match role {
+        Role::Garbler => shape.garbler_inputs,
+        Role::Evaluator => shape.evaluator_inputs,
+    };
+    let expected = bits.div_ceil(8) as usize;
+    if input.len() != expected {
+        let given = input.len();
+        let message = format!(
+            "the input has {given} bytes; the circuit takes {bits} bits of the {role}, {expected} \
+             bytes"
+        );
+        return Err(Failure::Usage(message));
+    }
+    let rest = bits % 8;
+    if rest != 0 && input[expected - 1] >> rest != 0 {
+        let message = format!("the input has more bits than the {bits} of the {role}");
+        return Err(Failure::Usage(message));
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! A column of a CSV file.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::failure::Failure;
+
+/// The different values of a column, without spaces around them; empty ones are left out.
+///
+/// # Errors
+/// If the file cannot be read, or has no such column.
+pub(super) fn column(path: &Path, name: &str) -> Result<BTreeSet<String>, Failure> {
+    let wrong = |error: &csv::Error| Failure::Usage(format!("{}: {error}", path.display()));
+    let file = std::fs::File::open(path).map_err(|error| Failure::reading(path, &error))?;
+    let mut reader = csv::Reader::from_reader(file);
+    let header = reader.headers().map_err(|error| wrong(&error))?;
+    let Some(at) = header.iter().position(|column| column.trim() == name) else {
+        let columns: Vec<&str> = header.iter().collect();
+        let (path, columns) = (path.display(), columns.join(", "));
+        return Err(Failure::Usage(format!("{path}: no column {name}; there are {columns}")));
+    };
+    let mut values = BTreeSet::new();
+    for row in reader.records() {
+        let row = row.map_err(|error| wrong(&error))?;
+        let value = row.get(at).unwrap_or_default().trim();
+        if !value.is_empty() {
+            values.insert(value.to_owned());
+        }
+    }
+    Ok(values)
+}

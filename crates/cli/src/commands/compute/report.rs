@@ -1,0 +1,158 @@
+//! What `sunder compute` prints.
+
+use std::time::Duration;
+
+use circuit::Shape;
+use compute::{Phase, PhaseFigures, peak_memory};
+use serde::Serialize;
+
+use super::Arguments;
+use crate::circuits::hex_of;
+use crate::console;
+use crate::failure::Failure;
+
+/// What a run has given and taken.
+pub(super) struct Report<'a> {
+    pub(super) arguments: &'a Arguments,
+    pub(super) transport: &'static str,
+    pub(super) shape: &'a Shape,
+    pub(super) output: Option<&'a [u8]>,
+    pub(super) timings: Timings,
+    pub(super) figures: [PhaseFigures; 5],
+}
+
+/// How long the parts of a run took.
+pub(super) struct Timings {
+    /// From the start of the program's work to its end.
+    pub(super) total: Duration,
+    /// From the connection to the end.
+    pub(super) run: Duration,
+    /// Connecting.
+    pub(super) connect: Duration,
+    /// Loading the circuit.
+    pub(super) load: Duration,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    role: String,
+    circuit: &'a str,
+    circuit_digest: String,
+    scheme: &'a str,
+    transfers: &'a str,
+    transport: &'a str,
+    instances: u64,
+    ands: u64,
+    xors: u64,
+    garbler_bits: u32,
+    evaluator_bits: u32,
+    output_bits: usize,
+    output: Option<String>,
+    total_s: f64,
+    run_s: f64,
+    bytes_sent: u64,
+    bytes_received: u64,
+    peak_memory_bytes: u64,
+    phases: Vec<PhaseDocument>,
+}
+
+/// Times are in seconds, memory in bytes.
+#[derive(Serialize)]
+pub(in crate::commands) struct PhaseDocument {
+    name: &'static str,
+    /// From the connection on; `null` if the phase is before that.
+    start_s: Option<f64>,
+    time_s: f64,
+    cpu_s: Option<f64>,
+    bytes_sent: u64,
+    bytes_received: u64,
+    peak_memory_bytes: Option<u64>,
+}
+
+impl PhaseDocument {
+    fn before(name: &'static str, time: Duration) -> Self {
+        Self {
+            name,
+            start_s: None,
+            time_s: time.as_secs_f64(),
+            cpu_s: None,
+            bytes_sent: 0,
+            bytes_received: 0,
+            peak_memory_bytes: None,
+        }
+    }
+
+    pub(in crate::commands) fn new(phase: Phase, figures: &PhaseFigures) -> Self {
+        Self {
+            name: phase.name(),
+            start_s: Some(figures.start.as_secs_f64()),
+            time_s: figures.time.as_secs_f64(),
+            cpu_s: Some(figures.cpu.as_secs_f64()),
+            bytes_sent: figures.bytes_sent,
+            bytes_received: figures.bytes_received,
+            peak_memory_bytes: Some(figures.peak_memory),
+        }
+    }
+}
+
+impl Report<'_> {
+    /// Prints it: the output, or everything as JSON.
+    ///
+    /// # Errors
+    /// If standard output cannot be written to.
+    pub(super) fn print(&self) -> Result<(), Failure> {
+        if self.arguments.json {
+            return console::print_json(&self.document());
+        }
+        match self.output {
+            Some(output) => console::print_line(&hex_of(output))?,
+            None => console::note("the output is the other party's only"),
+        }
+        let instances = self.arguments.repeat.get();
+        let seconds = self.timings.run.as_secs_f64();
+        let (sent, received) = self.bytes();
+        console::note(&format!(
+            "{} ANDs, {instances} times, in {seconds:.3} s by {}; {sent} bytes sent, {received} \
+             received",
+            self.shape.ands, self.transport
+        ));
+        Ok(())
+    }
+
+    fn bytes(&self) -> (u64, u64) {
+        let sent = self.figures.iter().map(|phase| phase.bytes_sent).sum();
+        (sent, self.figures.iter().map(|phase| phase.bytes_received).sum())
+    }
+
+    fn document(&self) -> Document<'_> {
+        let Self { arguments, transport, shape, timings, .. } = self;
+        let (bytes_sent, bytes_received) = self.bytes();
+        let before = [
+            PhaseDocument::before("load", timings.load),
+            PhaseDocument::before("connect", timings.connect),
+        ];
+        let phases = Phase::ALL.iter().zip(&self.figures);
+        let phases = phases.map(|(phase, figures)| PhaseDocument::new(*phase, figures));
+        Document {
+            role: arguments.role().to_string(),
+            circuit: arguments.circuit(),
+            circuit_digest: hex_of(&shape.digest),
+            scheme: arguments.protocol.scheme.name(),
+            transfers: arguments.protocol.transfers.name(),
+            transport,
+            instances: arguments.repeat.get(),
+            ands: shape.ands,
+            xors: shape.xors,
+            garbler_bits: shape.garbler_inputs,
+            evaluator_bits: shape.evaluator_inputs,
+            output_bits: shape.outputs.len(),
+            output: self.output.map(hex_of),
+            total_s: timings.total.as_secs_f64(),
+            run_s: timings.run.as_secs_f64(),
+            bytes_sent,
+            bytes_received,
+            peak_memory_bytes: peak_memory(),
+            phases: before.into_iter().chain(phases).collect(),
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! `sunder compute`, as two processes.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use serde_json::Value;
+use transport::{Choice, Options, Security, connect};
+
+/// The example of FIPS 197, appendix B.
+const KEY: &str = "2b7e151628aed2a6abf7158809cf4f3c";
+const BLOCK: &str = "3243f6a8885a308d313198a2e0370734";
+const ENCRYPTED: &str = "3925841d02dc09fbdc118597196a0b32";
+
+/// An AND of a bit of each party, in Bristol's newer format.
+const AND: &str = "1 3\n2 1 1\n1 1\n\n2 1 0 1 2 AND\n";
+
+/// What a party has printed, and its exit code.
+struct Ended {
+    code: i32,
+    printed: String,
+    errors: String,
+}
+
+impl Ended {
+    /// The output, if it has succeeded.
+    fn output(&self) -> &str {
+        assert_eq!(self.code, 0, "{}", self.errors);
+        self.printed.trim_end()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(self.output()).unwrap()
+    }
+
+    /// The one line of its error.
+    fn error(&self) -> &str {
+        let errors: Vec<&str> =
+            self.errors.lines().filter(|line| line.starts_with("error: ")).collect();
+        let [error] = errors[..] else { panic!("{}", self.errors) };
+        error
+    }
+}
+
+/// A party that runs, killed when dropped.
+struct Running {
+    child: Child,
+    errors: BufReader<ChildStderr>,
+}
+
+impl Running {
+    fn start(place: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.arg("compute").args(arguments).current_dir(place).stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let errors = BufReader::new(child.stderr.take().unwrap());
+        Self { child, errors }
+    }
+
+    /// Starts one that listens. Its address.
+    fn listen(place: &Path, arguments: &[&str]) -> (Self, String) {
+        Self::started(place, &[&["--listen", "127.0.0.1:0"], arguments].concat())
+    }
+
+    /// Starts one whose arguments say that it listens. Its address.
+    fn started(place: &Path, arguments: &[&str]) -> (Self, String) {
+        let mut running = Self::start(place, arguments);
+        let mut line = String::new();
+        running.errors.read_line(&mut line).unwrap();
+        let address = line.trim_end().strip_prefix("note: listening on ");
+        let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
+        (running, address)
+    }
+
+    fn end(mut self) -> Ended {
+        let (mut printed, mut errors) = (String::new(), String::new());
+        self.child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+        self.errors.read_to_string(&mut errors).unwrap();
+        let code = self.child.wait().unwrap().code().unwrap();
+        Ended { code, printed, errors }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs both parties. The garbler listens.
+fn both(garbler: &[&str], evaluator: &[&str]) -> [Ended; 2] {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("and.txt"), AND).unwrap();
+    let garbler = [&["--role", "garbler"], garbler].concat();
+    let (garbler, address) = Running::listen(place.path(), &garbler);
+    let evaluator = [&["--role", "evaluator", "--connect", &address], evaluator].concat();
+    let evaluator = Running::start(place.path(), &evaluator).end();
+    [garbler.end(), evaluator]
+}
+
+/// Arguments in one string.
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
+#[test]
+fn two_processes_compute_the_example_of_fips_197() {
+    let [garbler, evaluator] =
+        [KEY, BLOCK].map(|input| format!("--circuit aes128 --input {input}"));
+    let ended = both(&words(&garbler), &words(&evaluator));
+    assert_eq!(ended.each_ref().map(Ended::output), [ENCRYPTED; 2]);
+    // The other way round.
+    let place = tempfile::tempdir().unwrap();
+    let listening = [&["--role", "evaluator"], &words(&evaluator)[..]].concat();
+    let (evaluator, address) = Running::listen(place.path(), &listening);
+    let connecting = [&["--role", "garbler", "--connect", &address], &words(&garbler)[..]].concat();
+    let garbler = Running::start(place.path(), &connecting).end();
+    assert_eq!([garbler.output(), evaluator.end().output()], [ENCRYPTED; 2]);
+}
+
+#[test]
+fn json_has_what_each_phase_took() {
+    let [garbler, evaluator] = [KEY, BLOCK]
+        .map(|input| format!("--circuit aes128 --input {input} --repeat 3 --json --explain"));
+    let ended = both(&words(&garbler), &words(&evaluator));
+    let [garbler, evaluator] = ended.map(|party| party.json());
+    for (this, other) in [(&garbler, &evaluator), (&evaluator, &garbler)] {
+        assert_eq!(this["output"], ENCRYPTED);
+        assert_eq!((&this["ands"], &this["instances"]), (&6_400.into(), &3.into()));
+        assert_eq!(this["bytes_sent"], other["bytes_received"]);
+        assert!(this["peak_memory_bytes"].as_u64().unwrap() > 1 << 20);
+        let phases = this["phases"].as_array().unwrap();
+        let names: Vec<&str> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["load", "connect", "setup", "agreement", "inputs", "gates", "output"]);
+        let sent: u64 = phases.iter().map(|phase| phase["bytes_sent"].as_u64().unwrap()).sum();
+        assert_eq!(this["bytes_sent"], sent);
+    }
+    let gates = &garbler["phases"][5];
+    assert!(gates["bytes_sent"].as_u64().unwrap() >= 3 * 204_800, "{gates}");
+    assert!(gates["cpu_s"].as_f64().unwrap() > 0.0, "{gates}");
+}
+
+#[test]
+fn a_block_of_sha_256_is_divided_between_the_parties() {
+    // "abc", padded.
+    let block = format!("61626380{}18", "00".repeat(59));
+    for split in [0, 6, 64, 128] {
+        let (first, second) = block.split_at(split);
+        let ended = both(
+            &["--circuit", "sha256", "--input", first],
+            &["--circuit", "sha256", "--input", second],
+        );
+        let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(ended.each_ref().map(Ended::output), [digest; 2]);
+    }
+}
+
+#[test]
+fn the_output_can_be_private() {
+    let file = "--circuit and.txt --input 01";
+    for (options, told) in [
+        ("", [true, true]),
+        ("--private-output", [false, true]),
+        ("--output-to evaluator", [false, true]),
+        ("--output-to garbler", [true, false]),
+    ] {
+        let arguments = format!("{file} {options}");
+        let ended = both(&words(&arguments), &words(&arguments));
+        let expected = told.map(|is_told| if is_told { "01" } else { "" });
+        assert_eq!(ended.each_ref().map(Ended::output), expected, "{options}");
+        let arguments = format!("{arguments} --json");
+        let ended = both(&words(&arguments), &words(&arguments));
+        let outputs = ended.map(|party| party.json()["output"].clone());
+        let expected = told.map(|is_told| if is_told { "01".into() } else { Value::Null });
+        assert_eq!(outputs, expected, "{options}");
+    }
+}
+
+#[test]
+fn parties_that_want_something_else_say_so_in_one_line() {
+    let aes = format!("--circuit aes128 --input {KEY}");
+    for (garbler, evaluator, expected) in [
+        (&aes[..], "--circuit and.txt --input 01", "the circuit is not the same"),
+        ("--circuit and.txt --input 01 --scheme glnp15", "--circuit and.txt --input 01", "scheme"),
+        ("--circuit and.txt --input 01 --private-output", "--circuit and.txt --input 00", "output"),
+    ] {
+        for ended in both(&words(garbler), &words(evaluator)) {
+            assert_eq!(ended.code, 2, "{}", ended.errors);
+            assert!(ended.error().contains(expected), "{}", ended.errors);
+        }
+    }
+}
+
+#[test]
+fn wrong_circuits_and_inputs_are_refused_before_anybody_is_asked() {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("and.txt"), AND).unwrap();
+    fs::write(place.path().join("bad.txt"), "1 3\n2 1 1\n1 1\n\n2 1 0 9 2 AND\n").unwrap();
+    for (arguments, expected) in [
+        ("--circuit aes128 --input 00", "must have 16 bytes"),
+        ("--circuit aes128 --input 0x00", "not hexadecimal"),
+        ("--circuit no-such --input 00", "neither a file nor one of"),
+        ("--circuit sha256 --input-file /no/such/file", "No such file"),
+        ("--circuit aes128 --input 00 --scheme rot13", "rot13"),
+        ("--circuit aes128", "--input"),
+        ("--circuit bad.txt --input 00", "bad.txt"),
+        ("--circuit and.txt --input 02", "more bits than the 1"),
+        ("--circuit and.txt --input 0001", "the input has 2 bytes"),
+    ] {
+        let arguments = format!("--role garbler --listen 127.0.0.1:0 {arguments}");
+        let ended = Running::start(place.path(), &words(&arguments)).end();
+        assert!(ended.code > 0, "{}", ended.errors);
+        assert!(ended.error().contains(expected), "{}", ended.errors);
+    }
+}
+
+#[test]
+fn a_party_that_goes_or_says_nothing_is_given_up() {
+    let place = tempfile::tempdir().unwrap();
+    let arguments = format!("--role garbler --circuit aes128 --input {KEY} --timeout 1");
+    let options = Options { transport: Choice::Named("tcp"), ..Options::new(Security::Insecure) };
+    for is_silent in [true, false] {
+        let (garbler, address) = Running::listen(place.path(), &words(&arguments));
+        let connection = connect(&address, &options).unwrap();
+        let kept = is_silent.then_some(connection);
+        let ended = garbler.end();
+        drop(kept);
+        assert_eq!(ended.code, 1, "{}", ended.errors);
+        let expected = if is_silent { "nothing from the other party for 1 s" } else { "ended" };
+        assert!(ended.error().contains(expected), "{}", ended.errors);
+    }
+}
+
+#[test]
+fn a_dry_run_says_the_bytes_that_a_run_takes() {
+    let [garbler, evaluator] =
+        [KEY, BLOCK].map(|input| format!("--circuit aes128 --input {input} --json"));
+    let [garbler, evaluator] = both(&words(&garbler), &words(&evaluator)).map(|it| it.json());
+    let place = tempfile::tempdir().unwrap();
+    for (role, ran) in [("garbler", &garbler), ("evaluator", &evaluator)] {
+        let arguments = format!("--role {role} --circuit aes128 --dry-run");
+        let predicted = [&words(&arguments)[..], &["--json"]].concat();
+        let predicted = Running::start(place.path(), &predicted).end().json();
+        assert_eq!(predicted["bytes_sent"], ran["bytes_sent"]);
+        assert_eq!(predicted["bytes_received"], ran["bytes_received"]);
+        assert!(predicted["predicted_s"].as_f64().unwrap() > 0.0);
+        assert_eq!(predicted["network_s"], Value::Null);
+        let shown = Running::start(place.path(), &words(&arguments)).end();
+        assert!(shown.output().contains("round trips   2"), "{}", shown.printed);
+    }
+}
+
+#[test]
+fn two_columns_have_values_in_common() {
+    let place = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: &str| fs::write(place.path().join(name), content).unwrap();
+    write("a.csv", "id,email\n1,ann@example.com\n2, bob@example.com \n3,\n4,\"o'hara, c\"\n");
+    write("b.csv", "email\nzoe@example.com\n\"o'hara, c\"\nbob@example.com\nbob@example.com\n");
+    let listening = "psi a.csv --column email --rows 7 --role garbler --listen 127.0.0.1:0";
+    let run = |options: &str| {
+        let listening = format!("{listening} {options}");
+        let (garbler, address) = Running::started(place.path(), &words(&listening));
+        let connecting = format!(
+            "psi b.csv --column email --rows 7 --role evaluator --connect {address} {options}"
+        );
+        let evaluator = Running::start(place.path(), &words(&connecting)).end();
+        [garbler.end(), evaluator]
+    };
+    for ended in run("") {
+        assert_eq!(ended.output(), "bob@example.com\no'hara, c");
+    }
+    let [garbler, evaluator] = run("--json --private-output").map(|ended| ended.json());
+    assert_eq!(garbler["common"], Value::Null);
+    assert_eq!(evaluator["common"].as_array().unwrap().len(), 2);
+    assert_eq!((&garbler["own_values"], &evaluator["own_values"]), (&3.into(), &3.into()));
+    for (arguments, expected) in [
+        ("psi a.csv --column mail --role garbler --listen 127.0.0.1:0", "there are id, email"),
+        ("psi a.csv --column id --rows 3 --role garbler --listen 127.0.0.1:0", "--rows 3"),
+        ("psi c.csv --column id --role garbler --listen 127.0.0.1:0", "c.csv"),
+        ("psi a.csv --column id --role garbler", "--listen ADDR"),
+        (
+            "psi a.csv --column id --role garbler --listen 127.0.0.1:0 --output-to garbler",
+            "instead",
+        ),
+    ] {
+        let ended = Running::start(place.path(), &words(arguments)).end();
+        assert!(ended.code > 0 && ended.error().contains(expected), "{}", ended.errors);
+    }
+}

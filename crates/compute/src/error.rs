@@ -1,0 +1,295 @@
+//! What can go wrong, and in which phase.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::malformed::Malformed;
+use crate::settings::Role;
+
+/// Why there is no output. Each is one line.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The connection has failed.
+    #[error("{phase}: {source}")]
+    Io {
+        /// What was being done.
+        phase: Phase,
+        /// The error of the connection.
+        source: Arc<io::Error>,
+    },
+    /// The other party has gone.
+    #[error("{phase}: the other party has ended the connection")]
+    Ended {
+        /// What was being done.
+        phase: Phase,
+    },
+    /// The other party has stopped to work.
+    #[error("{phase}: nothing from the other party for {} s", .after.as_secs_f64())]
+    Silent {
+        /// What was being done.
+        phase: Phase,
+        /// For how long.
+        after: Duration,
+    },
+    /// The other party has given up, and says why.
+    #[error("{phase}: the other party has given up: {reason}")]
+    Aborted {
+        /// What was being done.
+        phase: Phase,
+        /// Why.
+        reason: Reason,
+    },
+    /// What arrives is not of this protocol.
+    #[error("the other end does not speak this protocol: is it sunder compute?")]
+    NotThisProtocol,
+    /// The other party has another version.
+    #[error(
+        "the other party has version {theirs} of the protocol, this one version {ours}: use the \
+         same release"
+    )]
+    Version {
+        /// This party's.
+        ours: u8,
+        /// The other's.
+        theirs: u8,
+    },
+    /// Both parties have the same role.
+    #[error("both parties are the {role}: one must be the {}", .role.other())]
+    SameRole {
+        /// Of both.
+        role: Role,
+    },
+    /// The parties do not want to compute the same.
+    #[error("{what} is not the same at both parties")]
+    Differs {
+        /// In what.
+        what: &'static str,
+    },
+    /// The circuits have inputs and outputs of different lengths.
+    #[error("the circuit is not the same at both parties: {ours} here, {theirs} there")]
+    Sizes {
+        /// Of this party's circuit.
+        ours: String,
+        /// Of the other's.
+        theirs: String,
+    },
+    /// The other party sends what it may not.
+    #[error("{phase}: the other party sends {source}")]
+    Malformed {
+        /// What was being done.
+        phase: Phase,
+        /// What it has sent.
+        source: Malformed,
+    },
+    /// The base transfers or their extension have failed.
+    #[error("{phase}: {source}")]
+    Transfer {
+        /// What was being done.
+        phase: Phase,
+        /// The error of the transfers.
+        source: ot::Error,
+    },
+    /// The input has another length than the circuit's.
+    #[error("the input has {given} bits, the circuit takes {expected} of the {role}")]
+    InputLen {
+        /// Of the party.
+        role: Role,
+        /// The bits of the circuit's input.
+        expected: u32,
+        /// The bits that were given.
+        given: usize,
+    },
+    /// The circuit is larger than the protocol allows.
+    #[error("the circuit has more than 2^28 bits of input or output")]
+    TooLarge,
+    /// The evaluator does not have the labels of the output that it reports.
+    #[error("the evaluator reports an output that it cannot prove: it is not used")]
+    Unproven,
+    /// An earlier run of the session has failed.
+    #[error("the session has failed before: make a new one")]
+    Failed,
+    /// The system gives no random bytes or no thread.
+    #[error("the system refuses: {0}")]
+    System(Arc<io::Error>),
+}
+
+impl Error {
+    /// Whether it is a failed security check, and not a failure of the network.
+    pub fn is_security(&self) -> bool {
+        match self {
+            Self::Unproven => true,
+            Self::Io { source, .. } => {
+                transport_error(source).is_some_and(transport::Error::is_security)
+            }
+            _ => false,
+        }
+    }
+
+    /// What the other party is told.
+    pub(crate) fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::NotThisProtocol | Self::Version { .. } => Some(Reason::Version),
+            Self::SameRole { .. } => Some(Reason::Role),
+            Self::Differs { .. } | Self::Sizes { .. } => Some(Reason::Differs),
+            Self::Malformed { .. } | Self::Transfer { .. } => Some(Reason::Malformed),
+            Self::Unproven => Some(Reason::Unproven),
+            Self::InputLen { .. } | Self::TooLarge => Some(Reason::Input),
+            Self::System(_) => Some(Reason::System),
+            Self::Io { .. }
+            | Self::Ended { .. }
+            | Self::Silent { .. }
+            | Self::Aborted { .. }
+            | Self::Failed => None,
+        }
+    }
+
+    /// The system refuses.
+    pub(crate) fn system(error: io::Error) -> Self {
+        Self::System(Arc::new(error))
+    }
+
+    /// The same error, in the phase in which it was found.
+    pub(crate) fn in_phase(self, phase: Phase) -> Self {
+        match self {
+            Self::Io { source, .. } => Self::Io { phase, source },
+            Self::Ended { .. } => Self::Ended { phase },
+            Self::Silent { after, .. } => Self::Silent { phase, after },
+            Self::Aborted { reason, .. } => Self::Aborted { phase, reason },
+            Self::Malformed { source, .. } => Self::Malformed { phase, source },
+            Self::Transfer { source, .. } => Self::Transfer { phase, source },
+            other => other,
+        }
+    }
+
+    /// Of two errors of one run, the one that says more.
+    pub(crate) fn or(self, other: Self) -> Self {
+        if other.weight() > self.weight() { other } else { self }
+    }
+
+    /// Whether it may only be the effect of another one.
+    pub(crate) fn is_vague(&self) -> bool {
+        self.weight() < 3
+    }
+
+    fn weight(&self) -> u8 {
+        match self {
+            Self::Failed => 0,
+            Self::Io { .. } | Self::Ended { .. } => 1,
+            Self::Aborted { .. } => 2,
+            _ => 3,
+        }
+    }
+}
+
+fn transport_error(error: &io::Error) -> Option<&transport::Error> {
+    transport::Error::of(error)
+}
+
+impl From<Malformed> for Error {
+    fn from(source: Malformed) -> Self {
+        Self::Malformed { phase: Phase::Setup, source }
+    }
+}
+
+impl From<ot::Error> for Error {
+    fn from(source: ot::Error) -> Self {
+        Self::Transfer { phase: Phase::Setup, source }
+    }
+}
+
+/// What a party does. Phases overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// The parties say what they are, and make the base transfers.
+    Setup,
+    /// They compare what they compute.
+    Agreement,
+    /// The evaluator gets the labels of both inputs.
+    Inputs,
+    /// The garbler garbles and sends, the evaluator receives and evaluates.
+    Gates,
+    /// The parties learn the output.
+    Output,
+}
+
+impl Phase {
+    /// All, in their order.
+    pub const ALL: [Self; 5] =
+        [Self::Setup, Self::Agreement, Self::Inputs, Self::Gates, Self::Output];
+
+    /// Its name in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Setup => "setup",
+            Self::Agreement => "agreement",
+            Self::Inputs => "inputs",
+            Self::Gates => "gates",
+            Self::Output => "output",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Setup => "setting up the transfers",
+            Self::Agreement => "comparing what is computed",
+            Self::Inputs => "transferring the labels of the inputs",
+            Self::Gates => "transferring the gates",
+            Self::Output => "learning the output",
+        })
+    }
+}
+
+/// Why a party gives up, as it tells the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reason {
+    /// The versions differ.
+    Version = 1,
+    /// The roles are the same.
+    Role = 2,
+    /// The circuit or the settings differ.
+    Differs = 3,
+    /// It has received what may not be sent.
+    Malformed = 4,
+    /// The evaluator's result is wrong.
+    Unproven = 5,
+    /// Its input does not fit the circuit.
+    Input = 6,
+    /// Its system refuses.
+    System = 7,
+}
+
+impl Reason {
+    const ALL: [Self; 7] = [
+        Self::Version,
+        Self::Role,
+        Self::Differs,
+        Self::Malformed,
+        Self::Unproven,
+        Self::Input,
+        Self::System,
+    ];
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let found = Self::ALL.into_iter().find(|reason| bytes == [*reason as u8]);
+        found.ok_or(Malformed::Value("reason to give up"))
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Version => "it has another version of the protocol",
+            Self::Role => "it has the same role",
+            Self::Differs => "it computes another circuit, or has other settings",
+            Self::Malformed => "it has received what it does not understand",
+            Self::Unproven => "the reported output is not proven",
+            Self::Input => "its input does not fit the circuit",
+            Self::System => "its system refuses",
+        })
+    }
+}

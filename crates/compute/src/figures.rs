@@ -1,0 +1,158 @@
+//! What each phase takes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::error::Phase;
+use crate::wire::Kind;
+
+/// What one phase has taken at this party. Phases overlap, so their times do not add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PhaseFigures {
+    /// From the start of the session to that of the phase.
+    pub start: Duration,
+    /// From the start of the phase to its end; of all instances together.
+    pub time: Duration,
+    /// Processor time, of all threads.
+    pub cpu: Duration,
+    /// Bytes sent, with the frames' headers.
+    pub bytes_sent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// The most memory that the process has had until the end of the phase, in bytes; 0 if the
+    /// system does not tell.
+    pub peak_memory: u64,
+}
+
+/// The figures of all phases, in the order of [`Phase::ALL`].
+#[derive(Debug)]
+pub(crate) struct Figures {
+    session_start: Instant,
+    phases: Mutex<[Entry; Phase::ALL.len()]>,
+    ands: AtomicU64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    figures: PhaseFigures,
+    /// When it was entered, if it was not left.
+    entered_at: Option<Instant>,
+    has_begun: bool,
+}
+
+impl Figures {
+    pub(crate) fn new() -> Self {
+        Self { session_start: Instant::now(), phases: Mutex::default(), ands: AtomicU64::new(0) }
+    }
+
+    fn change(&self, phase: Phase, change: impl FnOnce(&mut Entry)) {
+        let mut phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut phases[phase as usize]);
+    }
+
+    /// A phase begins. Until [`Self::leave`], its time counts.
+    pub(crate) fn enter(&self, phase: Phase) {
+        let now = Instant::now();
+        self.change(phase, |entry| {
+            if !entry.has_begun {
+                entry.has_begun = true;
+                entry.figures.start = now - self.session_start;
+            }
+            entry.entered_at.get_or_insert(now);
+        });
+    }
+
+    /// A phase ends.
+    pub(crate) fn leave(&self, phase: Phase) {
+        let peak_memory = peak_memory();
+        self.change(phase, |entry| {
+            if let Some(entered_at) = entry.entered_at.take() {
+                entry.figures.time += entered_at.elapsed();
+            }
+            entry.figures.peak_memory = entry.figures.peak_memory.max(peak_memory);
+        });
+    }
+
+    /// Counts the processor time of this thread in `work` for a phase.
+    pub(crate) fn count<T>(&self, phase: Phase, work: impl FnOnce() -> T) -> T {
+        let before = thread_cpu();
+        let result = work();
+        let cpu = thread_cpu().saturating_sub(before);
+        self.change(phase, |entry| entry.figures.cpu += cpu);
+        result
+    }
+
+    pub(crate) fn sent(&self, kind: Kind, bytes: usize) {
+        self.change(phase_of(kind), |entry| entry.figures.bytes_sent += bytes as u64);
+    }
+
+    pub(crate) fn received(&self, kind: Kind, bytes: usize) {
+        self.change(phase_of(kind), |entry| entry.figures.bytes_received += bytes as u64);
+    }
+
+    /// Counts ANDs that were garbled or evaluated.
+    pub(crate) fn add_ands(&self, ands: usize) {
+        self.ands.fetch_add(ands as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ands(&self) -> u64 {
+        self.ands.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn phases(&self) -> [PhaseFigures; Phase::ALL.len()] {
+        let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
+        phases.map(|entry| entry.figures)
+    }
+}
+
+/// The phase to which a frame belongs.
+pub(crate) fn phase_of(kind: Kind) -> Phase {
+    match kind {
+        Kind::Hello | Kind::Base => Phase::Setup,
+        Kind::Begin | Kind::Abort => Phase::Agreement,
+        Kind::Labels | Kind::Extend | Kind::Answer => Phase::Inputs,
+        Kind::Tables | Kind::Alive => Phase::Gates,
+        Kind::Decoding | Kind::Result => Phase::Output,
+    }
+}
+
+/// The processor time of this thread.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// The most memory that this process has had, in bytes; 0 if the system does not tell.
+pub fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_add_up() {
+        let figures = Figures::new();
+        figures.enter(Phase::Gates);
+        figures.count(Phase::Gates, || {
+            while thread_cpu().is_zero() {
+                std::hint::spin_loop();
+            }
+        });
+        figures.sent(Kind::Tables, 10);
+        figures.received(Kind::Tables, 3);
+        figures.received(Kind::Hello, 5);
+        figures.leave(Phase::Gates);
+        let [setup, _, _, gates, _] = figures.phases();
+        assert_eq!((gates.bytes_sent, gates.bytes_received, setup.bytes_received), (10, 3, 5));
+        assert!(gates.peak_memory > 1 << 20 && gates.time > Duration::ZERO);
+    }
+}

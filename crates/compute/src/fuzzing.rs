@@ -1,0 +1,93 @@
+//! What fuzz targets do with the bytes of the other party.
+
+use std::io::{Cursor, Read, sink};
+
+use circuit::{Builder, Schedule};
+
+use crate::wire::{Begin, HEADER_LEN, Hello, Kind, parse_header};
+use crate::{Error, Learns, Role, Scheme, Session, Settings};
+
+/// Gives any bytes to every parser. What is understood is encoded to the same bytes.
+///
+/// # Panics
+/// If it is not.
+pub fn parsers(bytes: &[u8]) {
+    if let Some(header) = bytes.first_chunk::<HEADER_LEN>()
+        && let Ok((kind, length)) = parse_header(*header)
+    {
+        assert!(length <= kind.max_len());
+        assert_eq!(header[0], kind as u8);
+    }
+    for role in [Role::Garbler, Role::Evaluator] {
+        let hello = Hello { role, transfers: Settings::default().transfers };
+        if hello.check(bytes).is_ok() {
+            assert_eq!(bytes.len(), Hello::LEN);
+        }
+    }
+    if let Ok(begin) = Begin::parse(bytes) {
+        let learns = Learns::parse(bytes[41]).expect("it was parsed");
+        assert_eq!(begin.learns, learns);
+        begin.check(bytes).expect("it is equal to itself");
+    }
+}
+
+/// Runs a party whose other party says hello and then sends these frames, each of a kind and with
+/// a content. The run ends, with an error of one line if it is none.
+///
+/// # Panics
+/// If it does not.
+pub fn peer(role: Role, scheme: Scheme, frames: &[(u8, Vec<u8>)]) {
+    let mut builder = Builder::new(&[3, 2]);
+    let all = [builder.input(0), builder.input(1)].concat();
+    let sum = builder.count_ones(&all);
+    let schedule = Schedule::new(&builder.finish(&[&sum]));
+    let settings = Settings { scheme, ..Settings::default() };
+    let hello = Hello { role: role.other(), transfers: settings.transfers };
+    let mut sent = frame(Kind::Hello as u8, &hello.to_bytes());
+    for (kind, content) in frames {
+        sent.extend(frame(*kind, content));
+    }
+    let session = Session::over(Cursor::new(sent), sink(), role, settings);
+    let mut session = session.expect("the system gives threads and random bytes");
+    // Frames of the right lengths are a run, with any output.
+    if let Err(error) = session.run(&mut schedule.source(), &[1]) {
+        assert!(!matches!(error, Error::Failed), "it has no cause");
+        assert!(!error.to_string().contains('\n'), "{error}");
+    }
+}
+
+/// Runs a party on any bytes of the other one.
+///
+/// # Panics
+/// If it does not end with an error.
+pub fn bytes(role: Role, bytes: &[u8]) {
+    let schedule = Schedule::new(&circuit::generate::minimum(1, 1, 2));
+    let reader = Cursor::new(bytes.to_vec()).take(1 << 20);
+    let session = Session::over(reader, sink(), role, Settings::default());
+    let mut session = session.expect("the system gives threads and random bytes");
+    session.run(&mut schedule.source(), &[1]).expect_err("nobody can answer");
+}
+
+fn frame(kind: u8, content: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(content.len()).expect("frames are short").to_be_bytes();
+    [&[kind], &length[..], content].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_without_answers_ends_the_run() {
+        for role in [Role::Garbler, Role::Evaluator] {
+            for scheme in Scheme::ALL {
+                peer(role, scheme, &[]);
+                peer(role, scheme, &[(3, vec![0; 88]), (2, vec![0; 32])]);
+            }
+            bytes(role, b"");
+            bytes(role, &[1; 40]);
+        }
+        parsers(&[1; 88]);
+        parsers(&[0; 5]);
+    }
+}

@@ -1,0 +1,65 @@
+//! Two-party computation: Yao's protocol (paper 004, 3 and appendix A) over any connection.
+//!
+//! **Security is semi-honest.** A party that follows the protocol learns the output and nothing
+//! else about the other's input. One that does not can learn the other's input, or make the output
+//! wrong.
+//!
+//! A [`Session`] is one set-up on one connection; [`Session::run`] computes a circuit on the inputs
+//! of both parties, as often as wanted. Garbling, sending, receiving and evaluating overlap, and
+//! memory does not depend on the number of gates. `docs/protocols/yao.md` specifies what the
+//! parties send each other.
+//!
+//! ```
+//! use std::os::unix::net::UnixStream;
+//!
+//! use circuit::{Builder, Schedule};
+//! use sunder_compute::{Role, Session, Settings};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Who is richer? One bit: whether the garbler's number is less than the evaluator's.
+//! let mut builder = Builder::new(&[32, 32]);
+//! let (garbler, evaluator) = (builder.input(0), builder.input(1));
+//! let is_less = builder.less(&garbler, &evaluator);
+//! let schedule = Schedule::new(&builder.finish(&[&[is_less]]));
+//!
+//! let (here, there) = UnixStream::pair()?;
+//! let copy = schedule.clone();
+//! let other = std::thread::spawn(move || {
+//!     let reader = there.try_clone().unwrap();
+//!     let mut session = Session::over(reader, there, Role::Evaluator, Settings::default())?;
+//!     let output = session.run(&mut copy.source(), &5_000_000_u32.to_le_bytes())?;
+//!     session.finish().map(|()| output)
+//! });
+//! let mut session = Session::over(here.try_clone()?, here, Role::Garbler, Settings::default())?;
+//! let output = session.run(&mut schedule.source(), &4_000_000_u32.to_le_bytes())?;
+//! assert_eq!(output, Some(vec![1]));
+//! assert_eq!(output, other.join().unwrap()?);
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod figures;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod link;
+mod malformed;
+mod parties;
+mod party;
+pub mod predict;
+mod queue;
+mod random;
+mod session;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use error::{Error, Phase, Reason};
+pub use figures::{PhaseFigures, peak_memory};
+pub use garble::Scheme;
+pub use malformed::Malformed;
+pub use ot::extension::{Extension, Kind as TransferKind, Security as TransferSecurity};
+pub use session::{Session, Watch};
+pub use settings::{Learns, Role, Settings};

@@ -1,0 +1,418 @@
+//! The connection of two parties: a thread that writes frames, and one that reads them.
+
+use std::io::{self, BufReader, ErrorKind, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::error::{Error, Phase, Reason};
+use crate::figures::{Figures, phase_of};
+use crate::malformed::Malformed;
+use crate::queue::{Popped, Queue, Refused};
+use crate::settings::Role;
+use crate::wire::{Frame, HEADER_LEN, Hello, Kind, parse_header};
+
+/// The bytes of tables that the garbler sends before it has answered all of the evaluator's
+/// transfers.
+pub(crate) const WINDOW: usize = 32 << 20;
+
+/// The bytes of tables that wait once the evaluator evaluates.
+const EVALUATING_WINDOW: usize = 2 << 20;
+
+/// The bytes that wait to be sent.
+const MAX_QUEUED: usize = 2 << 20;
+
+/// Frames other than tables that wait to be handled.
+const MAX_CONTROL: usize = 64;
+
+/// A party that has nothing to send says after so long that it lives, or after a quarter of the
+/// timeout.
+const MAX_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long a party that gives up waits until the other has read why.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Buffers that are kept to be used again.
+const MAX_SPARE: usize = 16;
+
+/// A frame's kind and content.
+type Received = (Kind, Vec<u8>);
+
+/// Both directions of a connection.
+pub(crate) struct Link {
+    shared: Arc<Shared>,
+    has_written: Receiver<io::Result<()>>,
+    has_read: Receiver<()>,
+    closer: Option<Box<dyn Fn() + Send + Sync>>,
+    /// Whether everything that was sent is to arrive.
+    is_orderly: bool,
+}
+
+struct Shared {
+    /// Frames to be written.
+    outbox: Queue<Vec<u8>>,
+    /// Frames of the set-up.
+    setup: Queue<Vec<u8>>,
+    /// Frames of an instance, but for tables.
+    control: Queue<Received>,
+    tables: Queue<Vec<u8>>,
+    /// Why reading or writing has ended.
+    failure: Mutex<Option<Error>>,
+    spare: Mutex<Vec<Vec<u8>>>,
+    /// Whether this party has given up.
+    has_given_up: AtomicBool,
+    figures: Arc<Figures>,
+    timeout: Duration,
+}
+
+/// The queue of frames that are to be sent, and those that have arrived; for several threads.
+#[derive(Clone)]
+pub(crate) struct Frames(Arc<Shared>);
+
+impl Link {
+    /// Starts the threads, and says hello.
+    pub(crate) fn new(
+        reader: impl Read + Send + 'static,
+        writer: impl Write + Send + 'static,
+        closer: Option<Box<dyn Fn() + Send + Sync>>,
+        hello: Hello,
+        timeout: Duration,
+        figures: Arc<Figures>,
+    ) -> Result<Self, Error> {
+        let shared = Arc::new(Shared {
+            outbox: Queue::new(MAX_QUEUED),
+            setup: Queue::new(2),
+            control: Queue::new(MAX_CONTROL),
+            tables: Queue::new(WINDOW),
+            failure: Mutex::new(None),
+            spare: Mutex::new(Vec::new()),
+            has_given_up: AtomicBool::new(false),
+            figures,
+            timeout,
+        });
+        let said = Frame::of(Kind::Hello, &hello.to_bytes()).into_bytes();
+        shared.figures.sent(Kind::Hello, said.len());
+        let _ = shared.outbox.push(said, 0, timeout);
+        let (written, has_written) = channel();
+        let (read, has_read) = channel();
+        let writing = shared.clone();
+        spawn("compute-write", move || write(&writing, writer, &written))?;
+        let reading = shared.clone();
+        spawn("compute-read", move || receive(&reading, reader, hello, &read))?;
+        Ok(Self { shared, has_written, has_read, closer, is_orderly: true })
+    }
+
+    pub(crate) fn frames(&self) -> Frames {
+        Frames(self.shared.clone())
+    }
+
+    /// Ends the link because of an error of [`Frames::fail`]. Returns the error that says most.
+    pub(crate) fn fail(&mut self, error: Error) -> Error {
+        self.is_orderly = false;
+        self.frames().fail(&error);
+        let error = if error.is_vague() { self.explanation(error) } else { error };
+        self.shared.close_inbound();
+        error
+    }
+
+    /// What the other party may have said before the connection was lost.
+    fn explanation(&self, error: Error) -> Error {
+        // Reading ends by itself when the connection is lost.
+        let _ = self.has_read.recv_timeout(LINGER);
+        match self.shared.failure() {
+            Some(said) => error.or(said),
+            None => error,
+        }
+    }
+
+    /// Sends what waits. Returns when it will arrive.
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
+        self.shared.outbox.close();
+        let written = match self.has_written.recv() {
+            Ok(written) => written,
+            Err(_) => Err(ErrorKind::BrokenPipe.into()),
+        };
+        self.is_orderly = false;
+        written.map_err(|error| io_error(error, Phase::Output, self.shared.timeout))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.shared.outbox.close();
+        self.shared.close_inbound();
+        let limit = if self.is_orderly { self.shared.timeout } else { LINGER };
+        let written = self.has_written.recv_timeout(limit);
+        if !matches!(written, Err(RecvTimeoutError::Timeout)) {
+            // What the other party still sends is read, so that it can read what was sent to it.
+            let _ =
+                self.has_read.recv_timeout(if self.is_orderly { Duration::ZERO } else { LINGER });
+        }
+        if let Some(close) = &self.closer {
+            close();
+        }
+    }
+}
+
+impl Shared {
+    fn close_inbound(&self) {
+        self.setup.clear();
+        self.control.clear();
+        self.tables.clear();
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reading or writing has ended with an error. The first one counts.
+    fn failed(&self, error: Error) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        *failure = Some(match failure.take() {
+            Some(earlier) => earlier.or(error),
+            None => error,
+        });
+    }
+
+    fn spare(&self) -> Vec<u8> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    fn recycle(&self, buffer: Vec<u8>) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < MAX_SPARE {
+            spare.push(buffer);
+        }
+    }
+}
+
+impl Frames {
+    /// Gives up: the other party is told why, and whoever waits for a frame gets an error.
+    pub(crate) fn fail(&self, error: &Error) {
+        self.0.failed(error.clone());
+        self.0.has_given_up.store(true, Ordering::Relaxed);
+        let reason = error.reason();
+        let abort = reason.map(|reason| Frame::of(Kind::Abort, &[reason as u8]).into_bytes());
+        self.0.outbox.close_after(abort);
+        // What has arrived may say more than an error of the connection.
+        self.0.setup.close();
+        self.0.control.close();
+        self.0.tables.close();
+    }
+
+    /// An empty frame.
+    pub(crate) fn frame(&self, kind: Kind) -> Frame {
+        Frame::new(kind, self.0.spare())
+    }
+
+    /// Sends a frame, when there is room for it.
+    ///
+    /// # Errors
+    /// If the connection has failed.
+    pub(crate) fn send(&self, frame: Frame) -> Result<(), Error> {
+        let kind = frame.kind();
+        let phase = phase_of(kind);
+        let bytes = frame.into_bytes();
+        let length = bytes.len();
+        // Before it may be written: a run can end when it is.
+        self.0.figures.sent(kind, length);
+        let sent = self.0.outbox.push(bytes, length, self.0.timeout);
+        sent.map_err(|refused| match refused {
+            Refused::Closed => self.ended(phase),
+            Refused::Full => Error::Silent { phase, after: self.0.timeout },
+        })
+    }
+
+    /// Waits for the set-up's frame of the other party.
+    ///
+    /// # Errors
+    /// If something else comes, or the connection fails.
+    pub(crate) fn setup(&self) -> Result<Vec<u8>, Error> {
+        self.0.setup.pop().ok_or_else(|| self.ended(Phase::Setup))
+    }
+
+    /// Waits for a frame of an instance.
+    ///
+    /// # Errors
+    /// If another one comes, or the connection fails.
+    pub(crate) fn expect(&self, expected: Kind) -> Result<Vec<u8>, Error> {
+        let phase = phase_of(expected);
+        match self.0.control.pop() {
+            Some((kind, content)) if kind == expected => Ok(content),
+            Some((kind, _)) => {
+                let source = Malformed::Order { kind: kind.name(), expected: expected.name() };
+                Err(Error::Malformed { phase, source })
+            }
+            None => Err(self.ended(phase)),
+        }
+    }
+
+    /// Waits for a frame of exactly this length.
+    ///
+    /// # Errors
+    /// As [`Self::expect`], and if it has another length.
+    pub(crate) fn expect_len(&self, kind: Kind, expected: usize) -> Result<Vec<u8>, Error> {
+        let content = self.expect(kind)?;
+        let length = content.len();
+        if length == expected {
+            return Ok(content);
+        }
+        let source = Malformed::Length { kind: kind.name(), length, expected };
+        Err(Error::Malformed { phase: phase_of(kind), source })
+    }
+
+    /// Waits for tables; empty ones follow the last.
+    ///
+    /// # Errors
+    /// If the connection fails.
+    pub(crate) fn tables(&self) -> Result<Vec<u8>, Error> {
+        self.0.tables.pop().ok_or_else(|| self.ended(Phase::Gates))
+    }
+
+    /// The evaluator evaluates as tables arrive, so that fewer need to wait.
+    pub(crate) fn set_evaluating(&self, is_evaluating: bool) {
+        self.0.tables.set_max_weight(if is_evaluating { EVALUATING_WINDOW } else { WINDOW });
+    }
+
+    /// A buffer that is not needed any more.
+    pub(crate) fn recycle(&self, buffer: Vec<u8>) {
+        self.0.recycle(buffer);
+    }
+
+    fn ended(&self, phase: Phase) -> Error {
+        self.0.failure().unwrap_or(Error::Failed).in_phase(phase)
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
+    thread.map(drop).map_err(Error::system)
+}
+
+fn write(shared: &Shared, mut writer: impl Write, written: &Sender<io::Result<()>>) {
+    let result = write_frames(shared, &mut writer);
+    if let Err(error) = &result {
+        let copy = io::Error::new(error.kind(), error.to_string());
+        shared.failed(io_error(copy, Phase::Gates, shared.timeout));
+        shared.outbox.clear();
+    }
+    // A connection is finished when it is dropped: what was written arrives.
+    drop(writer);
+    let _ = written.send(result);
+}
+
+fn write_frames(shared: &Shared, writer: &mut impl Write) -> io::Result<()> {
+    let interval = (shared.timeout / 4).min(MAX_ALIVE_INTERVAL);
+    loop {
+        let frame = match shared.outbox.pop_within(interval) {
+            Popped::Item(frame) => frame,
+            Popped::Nothing => {
+                shared.figures.sent(Kind::Alive, HEADER_LEN);
+                Frame::of(Kind::Alive, &[]).into_bytes()
+            }
+            Popped::Closed => return writer.flush(),
+        };
+        let mut next = Some(frame);
+        while let Some(frame) = next {
+            if let Ok(kind) = Kind::parse(frame[0]) {
+                shared.figures.count(phase_of(kind), || writer.write_all(&frame))?;
+            }
+            shared.recycle(frame);
+            next = shared.outbox.try_pop();
+        }
+        writer.flush()?;
+    }
+}
+
+fn receive(shared: &Shared, reader: impl Read, ours: Hello, read: &Sender<()>) {
+    let mut reader = BufReader::with_capacity(16 << 10, reader);
+    if let Err(error) = receive_frames(shared, &mut reader, ours) {
+        shared.failed(error);
+    }
+    shared.setup.close();
+    shared.control.close();
+    shared.tables.close();
+    // The other party may still be sending what nobody wants any more.
+    let mut rest = [0; 16 << 10];
+    while matches!(reader.read(&mut rest), Ok(count) if count > 0) {}
+    let _ = read.send(());
+}
+
+fn receive_frames(shared: &Shared, reader: &mut impl Read, ours: Hello) -> Result<(), Error> {
+    let hello = receive_frame(shared, reader, ours.role.other(), true);
+    let (_, content) = hello.map_err(|error| match error {
+        Error::Malformed { .. } => Error::NotThisProtocol,
+        other => other,
+    })?;
+    ours.check(&content)?;
+    loop {
+        let (kind, content) = receive_frame(shared, reader, ours.role.other(), false)?;
+        let queued = match kind {
+            Kind::Alive => continue,
+            Kind::Abort => {
+                let reason = Reason::parse(&content)?;
+                return Err(Error::Aborted { phase: Phase::Agreement, reason });
+            }
+            Kind::Tables => {
+                let length = content.len();
+                shared.tables.push(content, length, shared.timeout)
+            }
+            // All tables are there: an empty one says so.
+            Kind::Decoding => shared
+                .tables
+                .push(Vec::new(), 0, shared.timeout)
+                .and_then(|()| shared.control.push((kind, content), 1, shared.timeout)),
+            Kind::Base => shared.setup.push(content, 1, shared.timeout),
+            _ => shared.control.push((kind, content), 1, shared.timeout),
+        };
+        if queued.is_err() {
+            if shared.has_given_up.load(Ordering::Relaxed) {
+                return Err(Error::Failed);
+            }
+            let source = Malformed::Unexpected { kind: kind.name() };
+            return Err(Error::Malformed { phase: phase_of(kind), source });
+        }
+    }
+}
+
+/// Reads a frame of the other party, which has this role.
+fn receive_frame(
+    shared: &Shared,
+    reader: &mut impl Read,
+    from: Role,
+    is_first: bool,
+) -> Result<(Kind, Vec<u8>), Error> {
+    let phase = if is_first { Phase::Setup } else { Phase::Gates };
+    let mut header = [0; HEADER_LEN];
+    let read = reader.read_exact(&mut header);
+    read.map_err(|error| io_error(error, phase, shared.timeout))?;
+    let parsed = parse_header(header).and_then(|(kind, length)| {
+        let name = kind.name();
+        match kind {
+            _ if is_first != (kind == Kind::Hello) => Err(Malformed::Unexpected { kind: name }),
+            _ if !kind.is_from(from) => Err(Malformed::Unexpected { kind: name }),
+            Kind::Tables if length == 0 => Err(Malformed::Tables),
+            _ => Ok((kind, length)),
+        }
+    });
+    let (kind, length) = parsed.map_err(|source| Error::Malformed { phase, source })?;
+    let phase = phase_of(kind);
+    let mut content = if kind == Kind::Tables { shared.spare() } else { Vec::new() };
+    content.resize(length, 0);
+    let read = shared.figures.count(phase, || reader.read_exact(&mut content));
+    read.map_err(|error| io_error(error, phase, shared.timeout))?;
+    shared.figures.received(kind, HEADER_LEN + length);
+    Ok((kind, content))
+}
+
+fn io_error(source: io::Error, phase: Phase, timeout: Duration) -> Error {
+    match source.kind() {
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => Error::Silent { phase, after: timeout },
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+            Error::Ended { phase }
+        }
+        _ => Error::Io { phase, source: Arc::new(source) },
+    }
+}

@@ -1,0 +1,255 @@
+//! The garbler.
+
+use std::thread;
+
+use blocks::Block;
+use blocks::prg::Prg;
+use circuit::{Shape, Source};
+use garble::Garbler;
+use ot::extension::Sender;
+use zeroize::{Zeroize as _, Zeroizing};
+
+use super::{DIGEST_LEN, bit, digest, pack, parts};
+use crate::error::{Error, Phase};
+use crate::link::{Frames, WINDOW};
+use crate::party::{Party, SetUp, Transfers};
+use crate::queue::Queue;
+use crate::wire::{Begin, Frame, Kind};
+
+/// The bytes of tables from which on a frame is sent.
+pub(crate) const TABLES: usize = 256 << 10;
+
+/// Runs one instance.
+///
+/// # Errors
+/// If the other party computes something else, or the connection fails.
+pub(crate) fn run(
+    party: &mut Party,
+    setup: &mut SetUp,
+    source: &mut dyn Source,
+    input: &[u8],
+) -> Result<Option<Vec<u8>>, Error> {
+    let shape = source.shape().clone();
+    let mut garbler =
+        Garbler::new(party.settings.scheme, party.random.block(), party.offset, &shape);
+    let (scheme, learns) = (party.settings.scheme, party.settings.learns);
+    let begin = Begin::new(party.number, &shape, scheme, learns, garbler.public());
+    let Party { frames, figures, random, .. } = party;
+    figures.enter(Phase::Agreement);
+    frames.send(Frame::of(Kind::Begin, &begin.to_bytes()))?;
+    figures.enter(Phase::Inputs);
+    let seed = random.block();
+    figures.count(Phase::Inputs, || send_labels(&mut garbler, &shape, seed, frames, input))?;
+    let answering = Answering { party, begin, shape: &shape, labels: labels(&garbler, &shape) };
+    // One item: all transfers are answered. Closed without: that has failed.
+    let answered = Queue::new(1);
+    let (garbled, result) = thread::scope(|scope| {
+        let control = scope.spawn(|| {
+            let result = answering.run(setup, &answered);
+            answered.close();
+            result.inspect_err(|error| answering.party.frames.fail(error))
+        });
+        let garbled = garble(answering.party, &mut garbler, source, &answered);
+        let garbled = garbled.inspect_err(|error| answering.party.frames.fail(error));
+        (garbled, control.join().unwrap_or(Err(Error::Failed)))
+    });
+    let result = match (garbled, result) {
+        (Err(error), Err(other)) => return Err(error.or(other)),
+        (Err(error), _) => return Err(error),
+        (Ok(()), result) => result?,
+    };
+    let output = output(party, &garbler, &shape, &result);
+    party.figures.leave(Phase::Output);
+    output
+}
+
+/// The labels of the evaluator's input, for zero and one.
+fn labels(garbler: &Garbler, shape: &Shape) -> Vec<[Block; 2]> {
+    garbler.input_pairs(shape.garbler_inputs..shape.inputs())
+}
+
+/// Sends the labels of this party's input: the evaluator derives them from a seed.
+fn send_labels(
+    garbler: &mut Garbler,
+    shape: &Shape,
+    seed: Block,
+    frames: &Frames,
+    input: &[u8],
+) -> Result<(), Error> {
+    let mut labels = Prg::new(seed);
+    for at in 0..shape.garbler_inputs {
+        garbler.set_input(at, bit(input, at as usize), labels.block());
+    }
+    frames.send(Frame::of(Kind::Labels, &seed.to_bytes()))
+}
+
+/// The garbler's thread that handles what the evaluator sends.
+struct Answering<'a> {
+    party: &'a Party,
+    begin: Begin,
+    shape: &'a Shape,
+    /// Of the evaluator's input.
+    labels: Vec<[Block; 2]>,
+}
+
+impl Answering<'_> {
+    /// Returns the evaluator's result.
+    fn run(&self, setup: &mut SetUp, answered: &Queue<()>) -> Result<Vec<u8>, Error> {
+        let Party { frames, figures, settings, .. } = self.party;
+        self.begin.check(&frames.expect(Kind::Begin)?)?;
+        figures.leave(Phase::Agreement);
+        if self.shape.evaluator_inputs > 0 {
+            self.answer(setup)?;
+        }
+        figures.leave(Phase::Inputs);
+        let _ = answered.push((), 1, settings.timeout);
+        frames.expect(Kind::Result)
+    }
+
+    /// Answers all transfers.
+    fn answer(&self, setup: &mut SetUp) -> Result<(), Error> {
+        let Party { frames, figures, settings, .. } = self.party;
+        let Transfers::Sender(sender) = setup.wait()? else { return Err(Error::Failed) };
+        for part in parts(self.shape.evaluator_inputs) {
+            let expected = settings.transfers.message_len(part.len());
+            let message = frames.expect_len(Kind::Extend, expected)?;
+            let mut frame = frames.frame(Kind::Answer);
+            let labels = &self.labels[part];
+            figures.count(Phase::Inputs, || {
+                if settings.scheme.has_offset() {
+                    correct(sender, &message, labels, frame.content())
+                } else {
+                    encrypt(sender, &message, labels, frame.content())
+                }
+            })?;
+            frames.send(frame)?;
+        }
+        Ok(())
+    }
+}
+
+/// Appends the corrections that make labels of correlated transfers.
+fn correct(
+    sender: &mut Sender,
+    message: &[u8],
+    labels: &[[Block; 2]],
+    content: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let mut keys = Zeroizing::new(vec![Block::ZERO; labels.len()]);
+    sender.extend(message, &mut keys)?;
+    for (key, [zero, _]) in keys.iter_mut().zip(labels) {
+        *key ^= *zero;
+    }
+    content.extend_from_slice(Block::bytes_of(&keys));
+    Ok(())
+}
+
+/// Appends both labels of each transfer, encrypted under its keys.
+fn encrypt(
+    sender: &mut Sender,
+    message: &[u8],
+    labels: &[[Block; 2]],
+    content: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let mut keys = Zeroizing::new(vec![[Block::ZERO; 2]; labels.len()]);
+    sender.random(message, &mut keys)?;
+    for (keys, labels) in keys.iter().zip(labels) {
+        content.extend_from_slice(&(keys[0] ^ labels[0]).to_bytes());
+        content.extend_from_slice(&(keys[1] ^ labels[1]).to_bytes());
+    }
+    Ok(())
+}
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        self.labels.zeroize();
+    }
+}
+
+/// Garbles all gates, and sends the tables.
+fn garble(
+    party: &Party,
+    garbler: &mut Garbler,
+    source: &mut dyn Source,
+    answered: &Queue<()>,
+) -> Result<(), Error> {
+    let Party { frames, figures, settings, .. } = party;
+    figures.enter(Phase::Gates);
+    let mut is_answered = false;
+    let mut sent = 0;
+    let mut send = |frame: Frame| {
+        if !is_answered {
+            is_answered = answered.try_pop().is_some();
+        }
+        if !is_answered && sent + frame.len() > WINDOW {
+            is_answered = answered.pop().is_some();
+            if !is_answered {
+                return Err(Error::Failed);
+            }
+        }
+        sent += frame.len();
+        frames.send(frame)
+    };
+    let mut frame = frames.frame(Kind::Tables);
+    loop {
+        let has_ended = figures.count(Phase::Gates, || {
+            while frame.len() < TABLES {
+                let Some(batch) = source.next_batch() else { return true };
+                garbler.garble(batch, frame.content());
+                figures.add_ands(batch.ands.len());
+            }
+            false
+        });
+        if frame.len() > 0 {
+            send(frame)?;
+        }
+        frame = frames.frame(Kind::Tables);
+        if has_ended {
+            break;
+        }
+    }
+    figures.leave(Phase::Gates);
+    figures.enter(Phase::Output);
+    if !is_answered && answered.pop().is_none() {
+        return Err(Error::Failed);
+    }
+    let mut decoding = frames.frame(Kind::Decoding);
+    if settings.learns.includes(crate::Role::Evaluator) {
+        decoding.content().extend(pack(garbler.decoding().into_iter()));
+    }
+    frames.send(decoding)
+}
+
+/// The output that the evaluator reports, if this party may learn it.
+fn output(
+    party: &Party,
+    garbler: &Garbler,
+    shape: &Shape,
+    result: &[u8],
+) -> Result<Option<Vec<u8>>, Error> {
+    let learns = party.settings.learns;
+    let is_told = learns.includes(party.role);
+    let bytes = shape.outputs.len().div_ceil(8);
+    let expected = if is_told { bytes + DIGEST_LEN } else { 0 };
+    if result.len() != expected {
+        let length = result.len();
+        let source = crate::malformed::Malformed::Length { kind: "result", length, expected };
+        return Err(Error::Malformed { phase: Phase::Output, source });
+    }
+    if !is_told {
+        return Ok(None);
+    }
+    let (bits, proof) = result.split_at(bytes);
+    let bits = (0..shape.outputs.len()).map(|at| bit(bits, at));
+    let bits: Vec<bool> = if learns.includes(crate::Role::Evaluator) {
+        bits.collect()
+    } else {
+        bits.zip(garbler.decoding()).map(|(bit, mask)| bit ^ mask).collect()
+    };
+    let pairs = garbler.output_pairs();
+    let mut labels: Vec<Block> =
+        pairs.iter().zip(&bits).map(|(pair, bit)| pair[usize::from(*bit)]).collect();
+    let is_proven = digest(&labels) == *proof;
+    labels.zeroize();
+    if is_proven { Ok(Some(pack(bits.into_iter()))) } else { Err(Error::Unproven) }
+}

@@ -1,0 +1,110 @@
+//! A party, and how it sets up the transfers.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use blocks::Block;
+use ot::extension::{Extension, ReceiverSetUp, SenderSetUp};
+
+use crate::error::{Error, Phase};
+use crate::figures::Figures;
+use crate::link::Frames;
+use crate::random::Random;
+use crate::settings::{Role, Settings};
+use crate::wire::{Frame, Kind};
+
+/// What a run needs of its session.
+pub(crate) struct Party {
+    pub(crate) role: Role,
+    pub(crate) settings: Settings,
+    pub(crate) frames: Frames,
+    pub(crate) figures: Arc<Figures>,
+    pub(crate) random: Random,
+    /// Of the garbler's labels.
+    pub(crate) offset: Block,
+    /// The next instance.
+    pub(crate) number: u64,
+}
+
+/// The oblivious transfers.
+pub(crate) enum Transfers {
+    /// The garbler's end.
+    Sender(Box<ot::extension::Sender>),
+    /// The evaluator's end.
+    Receiver(Box<ot::extension::Receiver>),
+}
+
+/// The transfers, which a thread may still be setting up.
+pub(crate) enum SetUp {
+    Running(JoinHandle<Result<Transfers, Error>>),
+    Ready(Transfers),
+    Failed,
+}
+
+impl SetUp {
+    pub(crate) fn start(
+        work: impl FnOnce() -> Result<Transfers, Error> + Send + 'static,
+    ) -> Result<Self, Error> {
+        let thread = thread::Builder::new().name("compute-setup".into()).spawn(work);
+        Ok(Self::Running(thread.map_err(Error::system)?))
+    }
+
+    /// The transfers, when they are set up.
+    ///
+    /// # Errors
+    /// If they cannot be.
+    pub(crate) fn wait(&mut self) -> Result<&mut Transfers, Error> {
+        if let Self::Running(_) = self {
+            let Self::Running(thread) = std::mem::replace(self, Self::Failed) else {
+                return Err(Error::Failed);
+            };
+            *self = Self::Ready(thread.join().unwrap_or(Err(Error::Failed))?);
+        }
+        match self {
+            Self::Ready(transfers) => Ok(transfers),
+            _ => Err(Error::Failed),
+        }
+    }
+}
+
+impl Party {
+    /// The work of the thread that sets up the transfers.
+    pub(crate) fn setting_up(
+        &mut self,
+    ) -> impl FnOnce() -> Result<Transfers, Error> + Send + 'static {
+        let Self { role, settings, ref frames, ref figures, offset, ref mut random, .. } = *self;
+        let (frames, figures, seed) = (frames.clone(), figures.clone(), random.block());
+        move || {
+            let made = set_up(role, settings.transfers, &frames, &figures, offset, seed);
+            figures.leave(Phase::Setup);
+            made.inspect_err(|error| frames.fail(error))
+        }
+    }
+}
+
+fn set_up(
+    role: Role,
+    transfers: Extension,
+    frames: &Frames,
+    figures: &Figures,
+    offset: Block,
+    seed: Block,
+) -> Result<Transfers, Error> {
+    if role == Role::Garbler {
+        let made = figures.count(Phase::Setup, || SenderSetUp::new(transfers, offset, seed));
+        let (setup, message) = made;
+        frames.send(Frame::of(Kind::Base, &message))?;
+        let point = frames.setup()?;
+        let keys = figures.count(Phase::Setup, || setup.receive_point(&point))?;
+        let reply = frames.setup()?;
+        let sender = figures.count(Phase::Setup, || keys.receive(&reply))?;
+        return Ok(Transfers::Sender(Box::new(sender)));
+    }
+    let setup = figures.count(Phase::Setup, || ReceiverSetUp::new(transfers, seed));
+    // The garbler computes its keys from the point while this party computes its own.
+    frames.send(Frame::of(Kind::Base, &setup.point()))?;
+    let message = frames.setup()?;
+    let (receiver, reply) = figures.count(Phase::Setup, || setup.receive(&message))?;
+    frames.send(Frame::of(Kind::Base, &reply))?;
+    Ok(Transfers::Receiver(Box::new(receiver)))
+}

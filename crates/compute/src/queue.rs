@@ -1,0 +1,203 @@
+//! A bounded queue between two threads, which either side can close.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A queue, bounded by the sum of its items' weights.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    items: VecDeque<(T, usize)>,
+    weight: usize,
+    max_weight: usize,
+    is_closed: bool,
+}
+
+/// Why an item was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The queue is closed.
+    Closed,
+    /// There was no room within the time.
+    Full,
+}
+
+/// What [`Queue::pop_within`] finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Popped<T> {
+    Item(T),
+    /// Nothing within the time.
+    Nothing,
+    /// The queue is closed and empty.
+    Closed,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new(max_weight: usize) -> Self {
+        let state = State { items: VecDeque::new(), weight: 0, max_weight, is_closed: false };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // Every change is complete before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is room, for a limited time, and adds an item. One that is heavier than
+    /// the bound fits an empty queue.
+    ///
+    /// # Errors
+    /// If the queue is closed, or stays full.
+    pub(crate) fn push(&self, item: T, weight: usize, limit: Duration) -> Result<(), Refused> {
+        let end = Instant::now() + limit;
+        let mut state = self.lock();
+        while !state.is_closed
+            && !state.items.is_empty()
+            && state.weight + weight > state.max_weight
+        {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Refused::Full);
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if state.is_closed {
+            return Err(Refused::Closed);
+        }
+        state.items.push_back((item, weight));
+        state.weight += weight;
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits for an item; `None` if the queue is closed and empty.
+    pub(crate) fn pop(&self) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            if let Some(item) = self.take(&mut state) {
+                return Some(item);
+            }
+            if state.is_closed {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits for an item for a limited time.
+    pub(crate) fn pop_within(&self, limit: Duration) -> Popped<T> {
+        let end = Instant::now() + limit;
+        let mut state = self.lock();
+        loop {
+            if let Some(item) = self.take(&mut state) {
+                return Popped::Item(item);
+            }
+            if state.is_closed {
+                return Popped::Closed;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Popped::Nothing;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// An item if there is one now.
+    pub(crate) fn try_pop(&self) -> Option<T> {
+        self.take(&mut self.lock())
+    }
+
+    fn take(&self, state: &mut State<T>) -> Option<T> {
+        let (item, weight) = state.items.pop_front()?;
+        state.weight -= weight;
+        self.changed.notify_all();
+        Some(item)
+    }
+
+    /// From now on nothing is added. What is there can be taken.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Closes it after a last item, for which there is always room.
+    pub(crate) fn close_after(&self, last: Option<T>) {
+        let mut state = self.lock();
+        if !state.is_closed {
+            state.is_closed = true;
+            state.items.extend(last.map(|item| (item, 0)));
+        }
+        self.changed.notify_all();
+    }
+
+    /// Closes it, and forgets what is there.
+    pub(crate) fn clear(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        state.items.clear();
+        state.weight = 0;
+        self.changed.notify_all();
+    }
+
+    /// Changes the bound.
+    pub(crate) fn set_max_weight(&self, max_weight: usize) {
+        self.lock().max_weight = max_weight;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(9);
+
+    #[test]
+    fn items_are_taken_in_their_order() {
+        let queue = Arc::new(Queue::new(3));
+        let pushing = queue.clone();
+        let thread = thread::spawn(move || {
+            let pushed = (0..1_000).all(|item| pushing.push(item, 1 + item % 4, LONG).is_ok());
+            pushing.close();
+            pushed
+        });
+        let taken: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        assert!(thread.join().unwrap());
+        assert_eq!(taken, (0..1_000).collect::<Vec<_>>());
+        assert_eq!(queue.push(0, 0, LONG), Err(Refused::Closed));
+    }
+
+    #[test]
+    fn a_closed_queue_ends_who_waits_for_room() {
+        let queue = Arc::new(Queue::new(1));
+        queue.push(1, 1, LONG).unwrap();
+        let pushing = queue.clone();
+        let thread = thread::spawn(move || pushing.push(2, 1, LONG));
+        queue.close_after(Some(9));
+        assert_eq!(thread.join().unwrap(), Err(Refused::Closed));
+        assert_eq!(queue.pop_within(LONG), Popped::Item(1));
+        assert_eq!(queue.pop_within(LONG), Popped::Item(9));
+        assert_eq!(queue.pop_within(LONG), Popped::Closed);
+    }
+
+    #[test]
+    fn waiting_ends_after_its_time() {
+        let queue = Queue::new(1);
+        let short = Duration::from_millis(1);
+        assert_eq!(queue.pop_within(short), Popped::Nothing);
+        queue.push((), 2, short).unwrap();
+        assert_eq!(queue.push((), 1, short), Err(Refused::Full));
+    }
+}

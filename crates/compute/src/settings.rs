@@ -1,0 +1,123 @@
+//! What the parties agree on.
+
+use std::time::Duration;
+
+use garble::Scheme;
+use ot::extension::{Extension, Kind, Security};
+
+use crate::malformed::Malformed;
+
+/// The part of a party.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// Garbles the circuit.
+    Garbler = 1,
+    /// Evaluates it.
+    Evaluator = 2,
+}
+
+impl Role {
+    pub(crate) fn parse(number: u8) -> Result<Self, Malformed> {
+        match number {
+            1 => Ok(Self::Garbler),
+            2 => Ok(Self::Evaluator),
+            _ => Err(Malformed::Value("role")),
+        }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Garbler => Self::Evaluator,
+            Self::Evaluator => Self::Garbler,
+        }
+    }
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Garbler => "garbler",
+            Self::Evaluator => "evaluator",
+        })
+    }
+}
+
+/// Who learns the output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Learns {
+    /// Both parties.
+    #[default]
+    Both = 1,
+    /// The evaluator only.
+    Evaluator = 2,
+    /// The garbler only.
+    Garbler = 3,
+}
+
+impl Learns {
+    pub(crate) fn parse(number: u8) -> Result<Self, Malformed> {
+        match number {
+            1 => Ok(Self::Both),
+            2 => Ok(Self::Evaluator),
+            3 => Ok(Self::Garbler),
+            _ => Err(Malformed::Value("party that learns the output")),
+        }
+    }
+
+    /// Whether this party learns it.
+    pub fn includes(self, role: Role) -> bool {
+        match self {
+            Self::Both => true,
+            Self::Evaluator => role == Role::Evaluator,
+            Self::Garbler => role == Role::Garbler,
+        }
+    }
+}
+
+/// How a session computes. Both parties need the same, but for `timeout`.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The garbling scheme.
+    pub scheme: Scheme,
+    /// The oblivious transfers.
+    pub transfers: Extension,
+    /// Who learns the output.
+    pub learns: Learns,
+    /// How long a party waits for a sign of life of the other one.
+    pub timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            scheme: Scheme::HalfGates,
+            transfers: Extension { kind: Kind::Iknp, security: Security::SemiHonest },
+            learns: Learns::Both,
+            timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A scheme on the wire.
+pub(crate) fn scheme_number(scheme: Scheme) -> u8 {
+    scheme as u8 + 1
+}
+
+/// The transfers on the wire: the extension, and 128 if the receiver's messages are checked. The
+/// base transfers are those over Ristretto.
+pub(crate) fn transfers_number(transfers: Extension) -> u8 {
+    let kind = match transfers.kind {
+        Kind::Iknp => 1,
+        Kind::SoftSpoken2 => 2,
+        Kind::SoftSpoken4 => 4,
+        Kind::SoftSpoken8 => 8,
+    };
+    match transfers.security {
+        Security::SemiHonest => kind,
+        Security::MaliciousReceiver => kind | 128,
+    }
+}

@@ -1,0 +1,216 @@
+//! Two parties on a pair of sockets.
+
+mod faults;
+mod traces;
+
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use circuit::{Builder, Circuit, Schedule, bits, generate};
+
+use crate::predict::Traffic;
+use crate::{
+    Error, Extension, Learns, PhaseFigures, Role, Scheme, Session, Settings, TransferKind,
+    TransferSecurity,
+};
+
+/// A session over a socket.
+fn session(socket: &UnixStream, role: Role, settings: Settings) -> Session {
+    socket.set_read_timeout(Some(settings.timeout)).unwrap();
+    socket.set_write_timeout(Some(settings.timeout)).unwrap();
+    let [reader, writer] = [(); 2].map(|()| socket.try_clone().unwrap());
+    Session::over(reader, writer, role, settings).unwrap()
+}
+
+type Output = Result<Option<Vec<u8>>, Error>;
+
+/// Runs both parties `times`; the outputs of the last instance.
+fn run(
+    circuits: [&Circuit; 2],
+    inputs: [&[u8]; 2],
+    settings: [Settings; 2],
+    times: u32,
+) -> [Output; 2] {
+    let (here, there) = UnixStream::pair().unwrap();
+    let schedules = circuits.map(Schedule::new);
+    let party = |socket: UnixStream, role: Role| {
+        let at = role as usize - 1;
+        let mut session = session(&socket, role, settings[at]);
+        drop(socket);
+        let mut source = schedules[at].source();
+        let mut output = None;
+        for _ in 0..times {
+            output = session.run(&mut source, inputs[at])?;
+        }
+        session.finish().map(|()| output)
+    };
+    thread::scope(|scope| {
+        let evaluator = scope.spawn(|| party(there, Role::Evaluator));
+        let garbler = party(here, Role::Garbler);
+        [garbler, evaluator.join().unwrap()]
+    })
+}
+
+/// What both parties compute without protection.
+fn expected(circuit: &Circuit, inputs: [&[u8]; 2]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for (input, count) in inputs.iter().zip([circuit.garbler_inputs(), circuit.evaluator_inputs()])
+    {
+        all.extend(&bits::of_bytes(input)[..count as usize]);
+    }
+    bits::to_bytes(&circuit.evaluate(&all))
+}
+
+const KEY: [u8; 16] = 0x2b7e_1516_28ae_d2a6_abf7_1588_09cf_4f3c_u128.to_be_bytes();
+const BLOCK: [u8; 16] = 0x3243_f6a8_885a_308d_3131_98a2_e037_0734_u128.to_be_bytes();
+const ENCRYPTED: [u8; 16] = 0x3925_841d_02dc_09fb_dc11_8597_196a_0b32_u128.to_be_bytes();
+
+#[test]
+fn aes_128_is_that_of_fips_197_in_every_scheme() {
+    let circuit = generate::aes128();
+    for scheme in Scheme::ALL {
+        let settings = Settings { scheme, ..Settings::default() };
+        let outputs = run([&circuit; 2], [&KEY, &BLOCK], [settings; 2], 3);
+        for output in outputs {
+            assert_eq!(output.unwrap().as_deref(), Some(&ENCRYPTED[..]), "{scheme:?}");
+        }
+    }
+}
+
+#[test]
+fn the_output_goes_to_whom_both_have_chosen() {
+    let circuit = generate::aes128();
+    for (learns, told) in [
+        (Learns::Both, [true, true]),
+        (Learns::Garbler, [true, false]),
+        (Learns::Evaluator, [false, true]),
+    ] {
+        let settings = Settings { learns, ..Settings::default() };
+        let outputs = run([&circuit; 2], [&KEY, &BLOCK], [settings; 2], 2);
+        for (output, is_told) in outputs.into_iter().zip(told) {
+            assert_eq!(output.unwrap(), is_told.then(|| ENCRYPTED.to_vec()), "{learns:?}");
+        }
+    }
+}
+
+#[test]
+fn parties_may_have_no_input_and_outputs_may_be_inputs_and_constants() {
+    for inputs in [[9, 0], [0, 9], [5, 11]] {
+        let mut builder = Builder::new(&inputs);
+        let all = [builder.input(0), builder.input(1)].concat();
+        let sum = builder.count_ones(&all);
+        let circuit = builder.finish(&[&sum, &all, &[circuit::ONE, circuit::ZERO]]);
+        let bytes = inputs.map(|bits| vec![1; bits.div_ceil(8) as usize]);
+        let given = [&bytes[0][..], &bytes[1][..]];
+        let right = expected(&circuit, given);
+        for output in run([&circuit; 2], given, [Settings::default(); 2], 2) {
+            assert_eq!(output.unwrap().as_ref(), Some(&right), "{inputs:?}");
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_transfers_gives_the_labels() {
+    let circuit = generate::aes128();
+    for kind in TransferKind::ALL {
+        for security in [TransferSecurity::SemiHonest, TransferSecurity::MaliciousReceiver] {
+            let transfers = Extension { kind, security };
+            let settings = Settings { transfers, ..Settings::default() };
+            for output in run([&circuit; 2], [&KEY, &BLOCK], [settings; 2], 2) {
+                assert_eq!(output.unwrap().as_deref(), Some(&ENCRYPTED[..]), "{transfers:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_predicted_bytes_are_those_that_are_sent() {
+    let circuit = generate::minimum(900, 900, 20);
+    let schedule = Schedule::new(&circuit);
+    for (scheme, learns) in Scheme::ALL.into_iter().zip([
+        Learns::Both,
+        Learns::Evaluator,
+        Learns::Garbler,
+        Learns::Both,
+    ]) {
+        let settings = Settings { scheme, learns, ..Settings::default() };
+        let (here, there) = UnixStream::pair().unwrap();
+        let sent = |socket: UnixStream, role: Role| {
+            let mut session = session(&socket, role, settings);
+            for _ in 0..2 {
+                session.run(&mut schedule.source(), &[0x3c; 2_250]).unwrap();
+            }
+            let figures = session.figures();
+            session.finish().unwrap();
+            figures
+        };
+        let [garbler, evaluator] = thread::scope(|scope| {
+            let evaluator = scope.spawn(|| sent(there, Role::Evaluator));
+            [sent(here, Role::Garbler), evaluator.join().unwrap()]
+        });
+        let received = |figures: &[PhaseFigures]| -> u64 {
+            figures.iter().map(|phase| phase.bytes_received).sum()
+        };
+        let traffic = Traffic::of(&mut schedule.source(), &settings, 2);
+        let sent = |figures: &[PhaseFigures]| -> u64 {
+            figures.iter().map(|phase| phase.bytes_sent).sum()
+        };
+        assert_eq!((traffic.garbler, traffic.evaluator), (sent(&garbler), sent(&evaluator)));
+        assert_eq!(traffic.garbler, received(&evaluator), "{scheme}");
+        assert_eq!(traffic.evaluator, received(&garbler), "{scheme}");
+    }
+}
+
+#[test]
+fn more_transfers_than_one_frame_has() {
+    let circuit = generate::minimum(3_000, 3_000, 20);
+    let inputs: Vec<Vec<u8>> = (0..2_u32)
+        .map(|party| (0..7_500_u32).map(|at| (at * 31 + party).to_le_bytes()[0]).collect())
+        .collect();
+    let inputs = [&inputs[0][..], &inputs[1][..]];
+    let right = expected(&circuit, inputs);
+    for scheme in Scheme::ALL {
+        let settings = Settings { scheme, ..Settings::default() };
+        for output in run([&circuit; 2], inputs, [settings; 2], 1) {
+            assert_eq!(output.unwrap().as_ref(), Some(&right), "{scheme:?}");
+        }
+    }
+}
+
+/// The errors of both parties.
+fn refused(circuits: [&Circuit; 2], inputs: [&[u8]; 2], settings: [Settings; 2]) -> [String; 2] {
+    run(circuits, inputs, settings, 1).map(|output| {
+        let error = output.unwrap_err().to_string();
+        assert!(!error.contains('\n'), "{error}");
+        error
+    })
+}
+
+#[test]
+fn parties_that_compute_something_else_say_so() {
+    let settings = Settings { timeout: Duration::from_secs(5), ..Settings::default() };
+    let aes = generate::aes128();
+    let mut other = Builder::new(&[128, 128]);
+    let [a, b] = [other.input(0), other.input(1)];
+    let sum = other.add(&a, &b);
+    let other = other.finish(&[&sum]);
+    for error in refused([&aes, &other], [&KEY, &BLOCK], [settings; 2]) {
+        assert_eq!(error, "the circuit is not the same at both parties");
+    }
+    let sha = generate::sha256(16);
+    for error in refused([&aes, &sha], [&KEY, &[0; 48]], [settings; 2]) {
+        assert!(error.contains("128 and 128 bits to 128"), "{error}");
+    }
+    let private = Settings { learns: Learns::Evaluator, ..settings };
+    for error in refused([&aes; 2], [&KEY, &BLOCK], [settings, private]) {
+        assert!(error.contains("who learns the output"), "{error}");
+    }
+    let scheme = Settings { scheme: Scheme::FixedKey, ..settings };
+    for error in refused([&aes; 2], [&KEY, &BLOCK], [scheme, settings]) {
+        assert!(error.contains("scheme"), "{error}");
+    }
+    let [garbler, evaluator] = refused([&aes; 2], [&KEY[1..], &BLOCK], [settings; 2]);
+    assert!(garbler.contains("120 bits, the circuit takes 128"), "{garbler}");
+    assert!(evaluator.contains("its input does not fit"), "{evaluator}");
+}

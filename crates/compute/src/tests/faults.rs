@@ -1,0 +1,200 @@
+//! Parties that die, stall or send something else, in each phase.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use circuit::{Schedule, generate};
+
+use super::{BLOCK, KEY, Output, session};
+use crate::queue::Queue;
+use crate::wire::{HEADER_LEN, Kind, parse_header};
+use crate::{Error, Learns, Role, Settings};
+
+/// How long the parties wait for each other.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What happens to the first frame of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The connection is cut in place of it.
+    Cut,
+    /// Nothing more comes, but the connection stays.
+    Stall,
+    /// It is replaced by bytes that are no frame.
+    Garbage,
+    /// Its last byte is missing.
+    Short,
+    /// It has a byte too many.
+    Long,
+    /// It is said to be of the next kind.
+    Other,
+}
+
+const FAULTS: [Fault; 6] =
+    [Fault::Cut, Fault::Stall, Fault::Garbage, Fault::Short, Fault::Long, Fault::Other];
+
+const FROM_GARBLER: [Kind; 7] = [
+    Kind::Hello,
+    Kind::Base,
+    Kind::Begin,
+    Kind::Labels,
+    Kind::Answer,
+    Kind::Tables,
+    Kind::Decoding,
+];
+const FROM_EVALUATOR: [Kind; 5] =
+    [Kind::Hello, Kind::Base, Kind::Begin, Kind::Extend, Kind::Result];
+
+/// Passes frames on, with a fault at the first of a kind.
+fn relay(from: &UnixStream, to: &UnixStream, mut fault: Option<(Kind, Fault)>, ended: &Queue<()>) {
+    let (mut reader, mut writer) = (from, to);
+    let mut header = [0; HEADER_LEN];
+    while reader.read_exact(&mut header).is_ok() {
+        let (kind, length) = parse_header(header).unwrap();
+        let mut content = vec![0; length];
+        if reader.read_exact(&mut content).is_err() {
+            break;
+        }
+        match fault.take_if(|(at, _)| *at == kind).map(|(_, fault)| fault) {
+            None => {}
+            Some(Fault::Cut) => {
+                let _ = from.shutdown(Shutdown::Both);
+                break;
+            }
+            Some(Fault::Stall) => {
+                ended.pop();
+                break;
+            }
+            Some(Fault::Garbage) => {
+                header = [0xee; HEADER_LEN];
+                content = vec![0xee; 64];
+            }
+            Some(Fault::Short) => {
+                content.pop();
+                header[1..].copy_from_slice(&u32::try_from(content.len()).unwrap().to_be_bytes());
+            }
+            Some(Fault::Long) => {
+                content.push(0);
+                header[1..].copy_from_slice(&u32::try_from(content.len()).unwrap().to_be_bytes());
+            }
+            Some(Fault::Other) => header[0] = header[0] % 9 + 1,
+        }
+        if writer.write_all(&[&header[..], &content].concat()).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Runs both parties with a fault in what one of them sends. What they get, and how long it took.
+fn run_with(schedule: &Schedule, from: Role, kind: Kind, fault: Fault) -> ([Output; 2], Duration) {
+    let start = Instant::now();
+    let (garbler, near) = UnixStream::pair().unwrap();
+    let (evaluator, far) = UnixStream::pair().unwrap();
+    let settings = Settings { timeout: TIMEOUT, learns: Learns::Both, ..Settings::default() };
+    let party = |socket: UnixStream, role: Role, input: &[u8]| {
+        let mut session = session(&socket, role, settings);
+        drop(socket);
+        let output = session.run(&mut schedule.source(), input)?;
+        session.finish().map(|()| output)
+    };
+    let at = |role| (role == from).then_some((kind, fault));
+    let ended = Queue::new(1);
+    thread::scope(|scope| {
+        scope.spawn(|| relay(&near, &far, at(Role::Garbler), &ended));
+        scope.spawn(|| relay(&far, &near, at(Role::Evaluator), &ended));
+        let other = scope.spawn(|| party(evaluator, Role::Evaluator, &BLOCK));
+        let garbled = party(garbler, Role::Garbler, &KEY);
+        let outputs = [garbled, other.join().unwrap()];
+        let took = start.elapsed();
+        ended.close();
+        for socket in [&near, &far] {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        (outputs, took)
+    })
+}
+
+#[test]
+fn every_fault_in_every_phase_ends_both_parties_with_an_error_of_one_line() {
+    let schedule = Schedule::new(&generate::aes128());
+    let garbler = FROM_GARBLER.map(|kind| (Role::Garbler, kind));
+    let evaluator = FROM_EVALUATOR.map(|kind| (Role::Evaluator, kind));
+    for fault in FAULTS {
+        thread::scope(|scope| {
+            for (from, kind) in garbler.into_iter().chain(evaluator) {
+                let schedule = &schedule;
+                scope.spawn(move || check(schedule, from, kind, fault));
+            }
+        });
+    }
+}
+
+fn check(schedule: &Schedule, from: Role, kind: Kind, fault: Fault) {
+    let (outputs, took) = run_with(schedule, from, kind, fault);
+    let case = format!("{fault:?} in {kind:?} from the {from}: {outputs:?}");
+    // A party waits for the other's sign of life, then a moment for its reason.
+    assert!(took < 8 * TIMEOUT, "{took:?} {case}");
+    let [garbler, evaluator] = outputs;
+    // The last frame of a party ends its run: it cannot know that the other one has not got it.
+    let receiver = if from == Role::Garbler { evaluator } else { garbler };
+    let error = receiver.expect_err(&case);
+    assert!(!matches!(error, Error::Failed), "{case}");
+    assert!(!error.to_string().contains('\n'), "{case}");
+}
+
+#[test]
+fn a_party_that_is_not_this_program_is_named() {
+    let (here, there) = UnixStream::pair().unwrap();
+    let settings = Settings { timeout: TIMEOUT, ..Settings::default() };
+    let mut session = session(&here, Role::Evaluator, settings);
+    (&there).write_all(b"SSH-2.0-OpenSSH_10.0\r\n").unwrap();
+    let source = &mut Schedule::new(&generate::aes128()).source();
+    let error = session.run(source, &BLOCK).unwrap_err();
+    assert!(error.to_string().contains("does not speak this protocol"), "{error}");
+    let error = session.run(source, &BLOCK).unwrap_err();
+    assert!(matches!(error, Error::Failed));
+}
+
+#[test]
+fn a_result_that_is_not_proven_is_refused() {
+    let schedule = Schedule::new(&generate::aes128());
+    let (garbler, near) = UnixStream::pair().unwrap();
+    let (evaluator, far) = UnixStream::pair().unwrap();
+    let settings = Settings { timeout: TIMEOUT, ..Settings::default() };
+    let ended = Queue::new(1);
+    let error = thread::scope(|scope| {
+        scope.spawn(|| relay(&near, &far, None, &ended));
+        scope.spawn(|| {
+            let (mut reader, mut writer) = (&far, &near);
+            let mut header = [0; HEADER_LEN];
+            while reader.read_exact(&mut header).is_ok() {
+                let (kind, length) = parse_header(header).unwrap();
+                let mut content = vec![0; length];
+                reader.read_exact(&mut content).unwrap();
+                if kind == Kind::Result {
+                    content[3] ^= 1;
+                }
+                let _ = writer.write_all(&[&header[..], &content].concat());
+            }
+        });
+        scope.spawn(|| {
+            let mut session = session(&evaluator, Role::Evaluator, settings);
+            let output = session.run(&mut schedule.source(), &BLOCK).unwrap();
+            drop((session, evaluator));
+            output
+        });
+        let mut session = session(&garbler, Role::Garbler, settings);
+        let error = session.run(&mut schedule.source(), &KEY).unwrap_err();
+        drop((session, garbler));
+        for socket in [&near, &far] {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        error
+    });
+    assert!(matches!(error, Error::Unproven));
+    assert!(error.is_security());
+}

@@ -1,0 +1,89 @@
+//! The first frame of a connection.
+
+use crate::error::Error;
+use crate::malformed::Malformed;
+use crate::settings::{Role, transfers_number};
+use ot::extension::Extension;
+
+const MAGIC: &[u8; 7] = b"SNDRYAO";
+const VERSION: u8 = 1;
+
+/// What a party says first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) role: Role,
+    pub(crate) transfers: Extension,
+}
+
+impl Hello {
+    pub(crate) const LEN: usize = 16;
+
+    pub(crate) fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..7].copy_from_slice(MAGIC);
+        bytes[7] = VERSION;
+        bytes[8] = self.role as u8;
+        bytes[9] = transfers_number(self.transfers);
+        bytes
+    }
+
+    /// Reads the other party's, and compares it with this one's.
+    ///
+    /// # Errors
+    /// If it is not one, or does not fit.
+    pub(crate) fn check(self, theirs: &[u8]) -> Result<(), Error> {
+        if theirs.len() < 8 || theirs[..7] != *MAGIC {
+            return Err(Error::NotThisProtocol);
+        }
+        if theirs[7] != VERSION {
+            return Err(Error::Version { ours: VERSION, theirs: theirs[7] });
+        }
+        if theirs.len() != Self::LEN {
+            let length = theirs.len();
+            return Err(Malformed::Length { kind: "hello", length, expected: Self::LEN }.into());
+        }
+        if Role::parse(theirs[8])? == self.role {
+            return Err(Error::SameRole { role: self.role });
+        }
+        if theirs[9] != transfers_number(self.transfers) {
+            return Err(Error::Differs { what: "the kind of oblivious transfers (--transfers)" });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    fn hello(role: Role) -> Hello {
+        Hello { role, transfers: Settings::default().transfers }
+    }
+
+    #[test]
+    fn the_roles_differ() {
+        let [garbler, evaluator] = [Role::Garbler, Role::Evaluator].map(hello);
+        garbler.check(&evaluator.to_bytes()).unwrap();
+        evaluator.check(&garbler.to_bytes()).unwrap();
+        let error = garbler.check(&garbler.to_bytes()).unwrap_err();
+        assert!(matches!(error, Error::SameRole { role: Role::Garbler }));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let good = hello(Role::Evaluator).to_bytes();
+        let text = |bytes: &[u8]| hello(Role::Garbler).check(bytes).unwrap_err().to_string();
+        let with = |at: usize, value| {
+            let mut bytes = good;
+            bytes[at] = value;
+            text(&bytes)
+        };
+        assert!(text(b"GET / HTTP/1.1").contains("does not speak"));
+        assert!(text(b"").contains("does not speak"));
+        assert!(with(7, 2).contains("version 2"));
+        assert!(with(8, 9).contains("role"));
+        assert!(with(9, 2).contains("transfers"));
+        assert!(text(&good[..15]).contains("15 bytes"));
+    }
+}

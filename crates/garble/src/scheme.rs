@@ -1,0 +1,84 @@
+//! The garbling schemes, and what each puts on the wire.
+
+use std::fmt;
+use std::str::FromStr;
+
+use circuit::Batch;
+
+use crate::three_halves;
+
+/// A garbling scheme. Both parties must use the same one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheme {
+    /// Half gates (Zahur, Rosulek, Evans 2015) with a hash that is keyed again for each gate (Guo,
+    /// Katz, Wang, Weng, Yu 2020). Assumes that AES is an ideal cipher; its security does not fall
+    /// with the number of gates or of circuits. AND: 32 bytes, XOR: none.
+    #[default]
+    HalfGates,
+    /// Half gates, where the labels are the AES keys: four key schedules an AND. Assumes that AES
+    /// is circular correlation robust under related keys. AND: 32 bytes, XOR: none.
+    HalfGatesKeyed,
+    /// Half gates with AES under one fixed key (Bellare, Hoang, Keelveedhi, Rogaway 2013), for
+    /// comparison: assumes that AES under it is an ideal permutation, and its security falls with
+    /// the number of gates. AND: 32 bytes, XOR: none.
+    FixedKey,
+    /// Gueron, Lindell, Nof, Pinkas 2015: assumes only that AES is a pseudorandom function. AND: 32
+    /// bytes and a bit, XOR: 16 bytes.
+    Glnp15,
+    /// Three halves (Rosulek, Roy 2021): half gates' assumption, less to send. AND: 24 bytes and
+    /// five bits, XOR: none.
+    ThreeHalves,
+}
+
+/// The names are in the order of [`Scheme::ALL`].
+const NAMES: [&str; 5] = ["half-gates", "half-gates-keyed", "fixed-key", "glnp15", "three-halves"];
+
+impl Scheme {
+    /// All schemes, the default first.
+    pub const ALL: [Self; 5] =
+        [Self::HalfGates, Self::HalfGatesKeyed, Self::FixedKey, Self::Glnp15, Self::ThreeHalves];
+
+    /// Returns the name of the scheme, as [`Scheme::from_str`] reads it.
+    pub const fn name(self) -> &'static str {
+        NAMES[self as usize]
+    }
+
+    /// Returns whether the labels of each wire differ by one secret offset, so that an XOR needs no
+    /// table.
+    pub const fn has_offset(self) -> bool {
+        !matches!(self, Self::Glnp15)
+    }
+
+    /// Returns the exact length of a batch's tables, in bytes.
+    pub fn table_len(self, batch: Batch<'_>) -> usize {
+        let ands = batch.ands.len();
+        match self {
+            Self::HalfGates | Self::HalfGatesKeyed | Self::FixedKey => 32 * ands,
+            Self::Glnp15 => {
+                let xors = batch.linear.iter().filter(|gate| gate.is_xor()).count();
+                16 * xors + 32 * ands + ands.div_ceil(8)
+            }
+            Self::ThreeHalves => three_halves::table_len(ands),
+        }
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that no scheme has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no garbling scheme '{0}': there are {list}", list = NAMES.join(", "))]
+pub struct UnknownScheme(String);
+
+impl FromStr for Scheme {
+    type Err = UnknownScheme;
+
+    fn from_str(name: &str) -> Result<Self, UnknownScheme> {
+        let found = Self::ALL.into_iter().find(|scheme| scheme.name() == name);
+        found.ok_or_else(|| UnknownScheme(name.to_owned()))
+    }
+}

@@ -1,0 +1,404 @@
+//! Each scheme against a plain evaluation, and what tables look like.
+
+use std::collections::HashSet;
+
+use blocks::Block;
+use blocks::aes::Kernel;
+use blocks::prg::Prg;
+use circuit::{Circuit, Schedule, Source, generate};
+use proptest::prelude::*;
+use sha2::{Digest, Sha256};
+
+use crate::{Error, Evaluator, Garbler, Scheme};
+
+/// What a run leaves behind.
+struct Run {
+    outputs: Vec<bool>,
+    output_labels: Vec<[Block; 2]>,
+    offset: Block,
+    public: Block,
+    decoding: Vec<bool>,
+    tables: Vec<u8>,
+}
+
+/// Garbles and evaluates with two kernels, and checks that the labels of the outputs are theirs.
+fn run(
+    scheme: Scheme,
+    schedule: &Schedule,
+    bits: &[bool],
+    seed: u128,
+    kernels: [Kernel; 2],
+) -> Run {
+    let mut source = schedule.source();
+    let offset = Block::from(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835));
+    let shape = source.shape().clone();
+    let mut garbler = Garbler::with_kernel(scheme, Block::from(seed), offset, &shape, kernels[0]);
+    let mut evaluator = Evaluator::with_kernel(scheme, garbler.public(), &shape, kernels[1]);
+    for (input, pair) in (0..).zip(garbler.input_pairs(0..shape.inputs())) {
+        evaluator.set_input(input, pair[usize::from(bits[input as usize])]);
+    }
+    let mut tables = Vec::new();
+    while let Some(batch) = source.next_batch() {
+        let start = tables.len();
+        garbler.garble(batch, &mut tables);
+        assert_eq!(tables.len() - start, scheme.table_len(batch));
+        assert_eq!(evaluator.evaluate(batch, &tables[start..]), Ok(tables.len() - start));
+    }
+    let decoding = garbler.decoding();
+    let outputs = evaluator.decode(&decoding).unwrap();
+    let output_labels = garbler.output_pairs();
+    for (i, label) in evaluator.output_labels().iter().enumerate() {
+        let expected = output_labels[i][usize::from(outputs[i])];
+        assert_eq!(label.to_bytes(), expected.to_bytes(), "output {i}");
+    }
+    let (offset, public) = (garbler.offset(), garbler.public());
+    Run { outputs, output_labels, offset, public, decoding, tables }
+}
+
+fn best(scheme: Scheme, schedule: &Schedule, bits: &[bool], seed: u128) -> Run {
+    run(scheme, schedule, bits, seed, [Kernel::best(); 2])
+}
+
+/// AES with the key and block of FIPS 197, appendix C.1.
+fn aes() -> (Schedule, Vec<bool>) {
+    let key: Vec<u8> = (0..16).collect();
+    let block: Vec<u8> = (0..16).map(|i| 0x11 * i).collect();
+    let bits = circuit::bits::of_bytes(&[key, block].concat());
+    (Schedule::new(&generate::aes128()), bits)
+}
+
+#[test]
+fn aes_is_that_of_fips_197_in_every_scheme_with_every_kernel() {
+    let (schedule, bits) = aes();
+    let expected = [
+        0x69, 0xC4, 0xE0, 0xD8, 0x6A, 0x7B, 0x04, 0x30, 0xD8, 0xCD, 0xB7, 0x80, 0x70, 0xB4, 0xC5,
+        0x5A,
+    ];
+    for scheme in Scheme::ALL {
+        let mut first = None;
+        let kernels = Kernel::available();
+        for pair in kernels.iter().zip(kernels.iter().rev()) {
+            let run = run(scheme, &schedule, &bits, 5, [*pair.0, *pair.1]);
+            assert_eq!(circuit::bits::to_bytes(&run.outputs), expected, "{scheme}, {pair:?}");
+            let tables = first.get_or_insert_with(|| run.tables.clone());
+            assert!(*tables == run.tables, "{scheme}: other tables with {}", pair.0);
+        }
+    }
+}
+
+/// A circuit of three and four inputs whose gates are chosen by the blocks. It has gates with equal
+/// inputs, constants, and outputs that are inputs or constants.
+fn random_circuit(blocks: &[Block]) -> Circuit {
+    let mut circuit = Circuit::new(&[3, 4]);
+    for block in blocks {
+        let [kind, a, b, ..] = block.to_bytes();
+        // Mostly of late wires, so that the circuit is deep.
+        let wires = circuit.wires();
+        let wire = |byte: u8| {
+            if byte < 128 {
+                wires - 1 - u32::from(byte) % wires.min(12)
+            } else {
+                u32::from(byte) % wires
+            }
+        };
+        let (a, b) = (wire(a), wire(b));
+        match kind % 8 {
+            0..4 => circuit.and(a, b),
+            4..7 => circuit.xor(a, b),
+            _ => circuit.not(a),
+        };
+    }
+    let outputs: Vec<_> = (0..circuit.wires()).rev().take(16).chain([0, 1, 2, 8]).collect();
+    circuit.output(&outputs);
+    circuit
+}
+
+proptest! {
+    #[test]
+    fn any_circuit_gives_what_a_plain_evaluation_gives(
+        seed in any::<u128>(),
+        gates in 0..500_usize,
+        inputs in any::<[bool; 7]>(),
+        kernel in 0..4_usize,
+    ) {
+        let mut blocks = vec![Block::ZERO; gates];
+        Prg::new(Block::from(seed)).fill(&mut blocks);
+        let circuit = random_circuit(&blocks);
+        let schedule = Schedule::new(&circuit);
+        let expected = circuit.evaluate(&inputs);
+        let kernels = Kernel::available();
+        let kernels = [kernels[kernel % kernels.len()], kernels[0]];
+        for scheme in Scheme::ALL {
+            let run = run(scheme, &schedule, &inputs, seed, kernels);
+            prop_assert_eq!(&run.outputs, &expected, "{}", scheme);
+        }
+    }
+}
+
+#[test]
+fn one_gate_of_each_kind_is_right_for_all_inputs_and_colours() {
+    let mut circuit = Circuit::new(&[1, 1]);
+    let (a, b) = (2, 3);
+    let outputs = [
+        circuit.and(a, b),
+        circuit.xor(a, b),
+        circuit.not(a),
+        circuit.and(a, a),
+        circuit.xor(b, b),
+        circuit.and(a, 1),
+        circuit.and(0, b),
+    ];
+    circuit.output(&outputs);
+    let schedule = Schedule::new(&circuit);
+    for scheme in Scheme::ALL {
+        for seed in 0..64 {
+            for inputs in [[false, false], [false, true], [true, false], [true, true]] {
+                let run = best(scheme, &schedule, &inputs, seed);
+                assert_eq!(run.outputs, circuit.evaluate(&inputs), "{scheme}, {inputs:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_of_any_number_of_gates_are_right() {
+    for ands in (1..40).chain([63, 64, 65, 100]) {
+        let mut circuit = Circuit::new(&[ands, ands]);
+        let outputs: Vec<_> = (0..ands).map(|i| circuit.and(2 + i, 2 + ands + i)).collect();
+        circuit.output(&outputs);
+        let schedule = Schedule::new(&circuit);
+        let bits: Vec<_> = (0..2 * ands).map(|i| i * 7 % 5 < 3).collect();
+        for scheme in Scheme::ALL {
+            for kernel in Kernel::available() {
+                let run = run(scheme, &schedule, &bits, 1, [kernel; 2]);
+                assert_eq!(run.outputs, circuit.evaluate(&bits), "{scheme}, {kernel}, {ands}");
+            }
+        }
+    }
+}
+
+#[test]
+fn tables_have_the_length_that_the_scheme_states() {
+    let (schedule, bits) = aes();
+    let (mut xors, mut and_bytes, mut and_eights) = (0, 0, 0);
+    let mut source = schedule.source();
+    while let Some(batch) = source.next_batch() {
+        xors += batch.linear.iter().filter(|gate| gate.is_xor()).count();
+        and_bytes += batch.ands.len().div_ceil(8);
+        and_eights += 5 * batch.ands.len().div_ceil(8);
+    }
+    let ands = usize::try_from(schedule.shape().ands).unwrap();
+    assert_eq!(xors as u64, schedule.shape().xors);
+    let expected = [
+        (Scheme::HalfGates, 32 * ands),
+        (Scheme::HalfGatesKeyed, 32 * ands),
+        (Scheme::FixedKey, 32 * ands),
+        (Scheme::Glnp15, 16 * xors + 32 * ands + and_bytes),
+        (Scheme::ThreeHalves, 24 * ands + and_eights),
+    ];
+    assert_eq!(expected.map(|(scheme, _)| scheme), Scheme::ALL);
+    for (scheme, len) in expected {
+        assert_eq!(best(scheme, &schedule, &bits, 3).tables.len(), len, "{scheme}");
+    }
+    let saved = 1.0 - (24.0 + 5.0 / 8.0) / 32.0;
+    assert!(saved > 0.23, "three halves saves {saved} of the bytes of half gates");
+}
+
+/// The statistic of Pearson's test for uniform bytes, less its mean and in its standard deviations.
+fn deviation(bytes: impl Iterator<Item = u8>) -> f64 {
+    let mut counts = [0_u32; 256];
+    let mut total = 0;
+    for byte in bytes {
+        counts[usize::from(byte)] += 1;
+        total += 1;
+    }
+    let expected = f64::from(total) / 256.0;
+    let sum: f64 = counts.iter().map(|count| (f64::from(*count) - expected).powi(2)).sum();
+    (sum / expected - 255.0) / (2.0_f64 * 255.0).sqrt()
+}
+
+#[test]
+fn tables_and_labels_are_uniform() {
+    let (schedule, bits) = aes();
+    for scheme in Scheme::ALL {
+        let runs: Vec<_> = (0..20).map(|seed| best(scheme, &schedule, &bits, seed)).collect();
+        for place in 0..16 {
+            let tables = runs.iter().flat_map(|run| run.tables.iter().skip(place).step_by(16));
+            let tables = deviation(tables.copied());
+            assert!(tables.abs() < 5.0, "{scheme}: place {place} of tables deviates by {tables}");
+        }
+        for value in 0..2 {
+            let labels = runs.iter().flat_map(|run| &run.output_labels);
+            let labels = deviation(labels.flat_map(|pair| pair[value].to_bytes()));
+            assert!(labels.abs() < 5.0, "{scheme}: the labels of {value} deviate by {labels}");
+        }
+    }
+}
+
+#[test]
+#[allow(clippy::cast_precision_loss)] // Some thousands.
+fn the_colours_of_labels_are_uniform() {
+    // The bit by which an output is decoded, and the one that an evaluator sees, say nothing of it.
+    let (schedule, bits) = aes();
+    for scheme in Scheme::ALL {
+        let runs: Vec<_> = (0..40).map(|seed| best(scheme, &schedule, &bits, seed)).collect();
+        let total = runs.iter().map(|run| run.decoding.len()).sum::<usize>();
+        let set = runs.iter().flat_map(|run| &run.decoding).filter(|bit| **bit).count();
+        // Five standard deviations.
+        let bound = 5.0 * (total as f64).sqrt() / 2.0;
+        assert!((set as f64 - total as f64 / 2.0).abs() < bound, "{scheme}: {set} of {total}");
+    }
+}
+
+#[test]
+fn the_offset_is_never_in_the_tables() {
+    let (schedule, bits) = aes();
+    for scheme in Scheme::ALL.into_iter().filter(|scheme| scheme.has_offset()) {
+        let run = best(scheme, &schedule, &bits, 11);
+        let offset = run.offset.to_bytes();
+        for half in offset.chunks(8) {
+            assert!(!run.tables.windows(8).any(|window| window == half), "{scheme}");
+        }
+        // Neither is it the difference of any two blocks.
+        let blocks: HashSet<_> =
+            run.tables.as_chunks().0.iter().map(|block| u128::from_le_bytes(*block)).collect();
+        let offset = u128::from(run.offset);
+        assert!(!blocks.iter().any(|block| blocks.contains(&(block ^ offset))), "{scheme}");
+    }
+}
+
+#[test]
+fn the_same_inputs_never_give_the_same_tables() {
+    let (schedule, bits) = aes();
+    for scheme in Scheme::ALL {
+        let blocks = |seed| -> HashSet<[u8; 8]> {
+            let run = best(scheme, &schedule, &bits, seed);
+            let len = run.tables.len() / 8 * 8;
+            // The last bytes of a batch are bits, so its next is not at a multiple of eight.
+            run.tables[..len].chunks(8).map(|chunk| chunk.try_into().unwrap()).collect()
+        };
+        let (first, second) = (blocks(1), blocks(2));
+        let common = first.intersection(&second).count();
+        assert_eq!(common, 0, "{scheme}");
+    }
+}
+
+/// What goes over the wire for AES of FIPS 197 with seed 5, hashed. A change here is a change of
+/// the wire format: the version that `compute` agrees on has to change with it.
+const WIRE: [u64; 5] = [
+    0xE4CF_9601_47B4_C287, // half-gates
+    0xD381_A787_E826_120D, // half-gates-keyed
+    0x77C3_BF91_5C99_12A4, // fixed-key
+    0x376A_B8E0_EA7E_F5CB, // glnp15
+    0xFE24_B4E0_146A_2167, // three-halves
+];
+
+#[test]
+fn the_wire_format_is_unchanged() {
+    let (schedule, bits) = aes();
+    let found = Scheme::ALL.map(|scheme| {
+        let run = best(scheme, &schedule, &bits, 5);
+        let mut hash = Sha256::new();
+        hash.update(run.public.to_bytes());
+        hash.update(&run.tables);
+        hash.update(circuit::bits::to_bytes(&run.decoding));
+        let digest: [u8; 32] = hash.finalize().into();
+        u64::from_be_bytes(*digest.first_chunk().unwrap())
+    });
+    assert_eq!(found.map(|hash| format!("{hash:016X}")), WIRE.map(|hash| format!("{hash:016X}")));
+}
+
+#[test]
+fn short_tables_are_an_error_and_change_nothing() {
+    let (schedule, bits) = aes();
+    let shape = schedule.shape();
+    for scheme in Scheme::ALL {
+        let mut source = schedule.source();
+        let mut garbler = Garbler::new(scheme, Block::from(1), Block::from(2), shape);
+        let mut evaluator = Evaluator::new(scheme, garbler.public(), shape);
+        for (input, pair) in (0..).zip(garbler.input_pairs(0..shape.inputs())) {
+            evaluator.set_input(input, pair[usize::from(bits[input as usize])]);
+        }
+        while let Some(batch) = source.next_batch() {
+            let mut tables = Vec::new();
+            garbler.garble(batch, &mut tables);
+            let needed = tables.len();
+            for available in [0, 1, needed / 2, needed.saturating_sub(1)] {
+                if available < needed {
+                    let error = evaluator.evaluate(batch, &tables[..available]);
+                    assert_eq!(error, Err(Error::TablesTooShort { needed, available }));
+                }
+            }
+            // What follows is not read.
+            tables.extend([0xA5; 40]);
+            assert_eq!(evaluator.evaluate(batch, &tables), Ok(needed));
+        }
+        let decoding = garbler.decoding();
+        let output = circuit::bits::to_bytes(&evaluator.decode(&decoding).unwrap());
+        assert_eq!(output[..4], [0x69, 0xC4, 0xE0, 0xD8], "{scheme}");
+        let (needed, available) = (128, 127);
+        let error = evaluator.decode(&decoding[1..]);
+        assert_eq!(error, Err(Error::Decoding { needed, available }));
+    }
+}
+
+#[test]
+fn any_tables_of_the_right_length_are_evaluated() {
+    let (schedule, bits) = aes();
+    let mut prg = Prg::new(Block::from(8));
+    for scheme in Scheme::ALL {
+        let mut source = schedule.source();
+        let shape = schedule.shape();
+        let garbler = Garbler::new(scheme, Block::from(1), Block::from(2), shape);
+        let mut evaluator = Evaluator::new(scheme, garbler.public(), shape);
+        for (input, pair) in (0..).zip(garbler.input_pairs(0..shape.inputs())) {
+            evaluator.set_input(input, pair[usize::from(bits[input as usize])]);
+        }
+        while let Some(batch) = source.next_batch() {
+            let mut tables = vec![0; scheme.table_len(batch)];
+            prg.fill_bytes(&mut tables);
+            evaluator.evaluate(batch, &tables).unwrap();
+        }
+        let pairs = garbler.output_pairs();
+        for (label, pair) in evaluator.output_labels().iter().zip(pairs) {
+            assert!(pair.iter().all(|known| known.to_bytes() != label.to_bytes()), "{scheme}");
+        }
+    }
+}
+
+#[test]
+fn inputs_take_labels_from_outside() {
+    let (schedule, bits) = aes();
+    let shape = schedule.shape();
+    let mut labels = vec![Block::ZERO; 256];
+    Prg::new(Block::from(77)).fill(&mut labels);
+    for scheme in Scheme::ALL {
+        let mut garbler = Garbler::new(scheme, Block::from(1), Block::from(2), shape);
+        let mut evaluator = Evaluator::new(scheme, garbler.public(), shape);
+        for (input, (label, bit)) in (0..).zip(labels.iter().zip(&bits)) {
+            garbler.set_input(input, *bit, *label);
+            evaluator.set_input(input, *label);
+            let [pair] = garbler.input_pairs(input..input + 1)[..] else { panic!("one pair") };
+            assert_eq!(pair[usize::from(*bit)].to_bytes(), label.to_bytes());
+            assert_ne!(pair[0].lsb(), pair[1].lsb());
+        }
+        let mut source = schedule.source();
+        while let Some(batch) = source.next_batch() {
+            let mut tables = Vec::new();
+            garbler.garble(batch, &mut tables);
+            evaluator.evaluate(batch, &tables).unwrap();
+        }
+        let output = evaluator.decode(&garbler.decoding()).unwrap();
+        assert_eq!(circuit::bits::to_bytes(&output)[..4], [0x69, 0xC4, 0xE0, 0xD8], "{scheme}");
+    }
+}
+
+#[test]
+fn schemes_are_known_by_their_names() {
+    for scheme in Scheme::ALL {
+        assert_eq!(scheme.name().parse(), Ok(scheme));
+    }
+    let error = "half".parse::<Scheme>().unwrap_err().to_string();
+    assert!(error.contains("'half'") && error.contains("three-halves"), "{error}");
+    assert_eq!(Scheme::default(), Scheme::HalfGates);
+}

@@ -1,0 +1,81 @@
+//! What the transfers over Ristretto255 (RFC 9496) share.
+
+use blocks::Block;
+use blocks::prg::Prg;
+use curve25519_dalek::ristretto::{CompressedRistretto, RistrettoPoint};
+use curve25519_dalek::scalar::Scalar;
+use curve25519_dalek::traits::IsIdentity as _;
+use sha2::{Digest as _, Sha256, Sha512};
+use zeroize::Zeroizing;
+
+use crate::Error;
+
+/// The length of an encoded point, in bytes.
+pub(crate) const POINT_LEN: usize = 32;
+
+/// A uniform scalar.
+pub(crate) fn scalar(prg: &mut Prg) -> Zeroizing<Scalar> {
+    let mut wide = Zeroizing::new([0; 64]);
+    prg.fill_bytes(&mut *wide);
+    Zeroizing::new(Scalar::from_bytes_mod_order_wide(&wide))
+}
+
+/// A uniform point, whose discrete logarithm nobody knows (RFC 9496, 4.3.4).
+pub(crate) fn hash_to_point(domain: &[u8], input: &[u8]) -> RistrettoPoint {
+    let hash = Sha512::new().chain_update(domain).chain_update(input).finalize();
+    RistrettoPoint::from_uniform_bytes(&hash.into())
+}
+
+/// Encoded points, without anything between them.
+pub(crate) fn encode<'a>(points: impl Iterator<Item = &'a RistrettoPoint>) -> Vec<u8> {
+    points.flat_map(|point| point.compress().to_bytes()).collect()
+}
+
+/// Point `at` of a message.
+pub(crate) fn decode(message: &[u8], at: usize) -> Result<RistrettoPoint, Error> {
+    let encoded = message.get(at * POINT_LEN..(at + 1) * POINT_LEN).ok_or(Error::Point(at))?;
+    let encoded = CompressedRistretto::from_slice(encoded).map_err(|_| Error::Point(at))?;
+    encoded.decompress().ok_or(Error::Point(at))
+}
+
+/// Point `at` of a message, which is not the identity.
+pub(crate) fn decode_nonzero(message: &[u8], at: usize) -> Result<RistrettoPoint, Error> {
+    let point = decode(message, at)?;
+    if point.is_identity() { Err(Error::Identity) } else { Ok(point) }
+}
+
+/// Makes keys of shared points. A key depends on the protocol, on all that was sent before the
+/// receiver's points, on the number of the transfer, and on the receiver's point in it.
+pub(crate) struct KeyDerivation(Sha256);
+
+impl KeyDerivation {
+    pub(crate) fn new(domain: &[u8], sent: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(domain);
+        for sent in sent {
+            hash.update(sent);
+        }
+        Self(hash)
+    }
+
+    /// The keys of points given by their halves, for which encoding takes one inversion in all:
+    /// `count` for each transfer, in order. `sent` are the receiver's points.
+    pub(crate) fn keys(&self, halves: &[RistrettoPoint], sent: &[u8], count: usize) -> Vec<Block> {
+        let encoded = Zeroizing::new(RistrettoPoint::double_and_compress_batch(halves));
+        let of_transfers = encoded.chunks_exact(count).zip(sent.chunks_exact(POINT_LEN));
+        let mut keys = Vec::with_capacity(encoded.len());
+        for (number, (shared, sent)) in (0_u32..).zip(of_transfers) {
+            let mut hash = self.0.clone();
+            hash.update(number.to_be_bytes());
+            hash.update(sent);
+            keys.extend(shared.iter().map(|shared| {
+                let hash = hash.clone().chain_update(shared.as_bytes()).finalize();
+                Block::from_bytes(*hash.first_chunk::<16>().expect("a hash has 32 bytes"))
+            }));
+        }
+        keys
+    }
+}
+
+#[cfg(test)]
+mod tests;

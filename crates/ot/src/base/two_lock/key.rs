@@ -1,0 +1,124 @@
+//! The sender's RSA key.
+
+use std::convert::Infallible;
+
+use blocks::Block;
+use blocks::prg::Prg;
+use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
+use crypto_bigint::{BoxedUint, ConcatenatingMul as _, NonZero, Resize as _};
+use crypto_primes::hazmat::{SetBits, SmallFactorsSieveFactory};
+use crypto_primes::{Flavor, is_prime, sieve_and_find};
+use rand_core::{TryCryptoRng, TryRng};
+use zeroize::Zeroizing;
+
+use crate::base::two_lock::number::{MODULUS_BITS, Modulus, Number};
+
+/// The public exponent, which is prime.
+const PUBLIC_EXPONENT: u64 = 65_537;
+
+/// An RSA key of [`MODULUS_BITS`] bits, with the public exponent 65537.
+pub struct SecretKey {
+    modulus: Modulus,
+    p: Prime,
+    q: Prime,
+    /// The inverse of q modulo p.
+    q_inverse: BoxedMontyForm,
+}
+
+/// A prime factor of N, and the private exponent modulo p - 1.
+struct Prime {
+    value: Zeroizing<BoxedUint>,
+    params: BoxedMontyParams,
+    exponent: Zeroizing<BoxedUint>,
+}
+
+impl SecretKey {
+    /// A new key, in about a tenth of a second. The seed is uniformly random, secret, and used
+    /// once. The numbers that the search for primes tries are not wiped.
+    pub fn generate(seed: Block) -> Self {
+        let mut random = Random(Prg::new(seed));
+        loop {
+            let primes = [Prime::generate(&mut random), Prime::generate(&mut random)];
+            if let [Some(p), Some(q)] = primes
+                && let Some(key) = Self::of(p, q)
+            {
+                return key;
+            }
+        }
+    }
+
+    /// The key of two primes, unless they are equal.
+    fn of(p: Prime, q: Prime) -> Option<Self> {
+        let modulus = Modulus::from_bytes(&p.value.concatenating_mul(&q.value).to_be_bytes())?;
+        let q_inverse = p.reduce(&q.value).invert().into_option()?;
+        Some(Self { modulus, p, q, q_inverse })
+    }
+
+    pub(crate) fn modulus(&self) -> &Modulus {
+        &self.modulus
+    }
+
+    /// The number to the power of the private exponent, by the Chinese remainder theorem.
+    pub(crate) fn unlock(&self, number: &Number) -> Number {
+        let value = number.value();
+        let [of_p, of_q] =
+            [&self.p, &self.q].map(|prime| prime.reduce(&value).pow(&prime.exponent));
+        let of_q = Zeroizing::new(of_q.retrieve());
+        let factor = (of_p - self.p.reduce(&of_q)).mul(&self.q_inverse);
+        let factor = Zeroizing::new(factor.retrieve());
+        let multiple = Zeroizing::new(factor.concatenating_mul(&self.q.value));
+        let power = Zeroizing::new(multiple.wrapping_add(&*of_q));
+        // Not zero, as the number is not.
+        self.modulus.number(&power.to_be_bytes()).expect("a power of a number below N is below N")
+    }
+}
+
+impl Prime {
+    /// A prime with the two highest bits 1, if e is not a factor of the one below it.
+    fn generate(random: &mut Random) -> Option<Self> {
+        let bits = MODULUS_BITS / 2;
+        let sieve = SmallFactorsSieveFactory::<BoxedUint>::new(Flavor::Any, bits, SetBits::TwoMsb);
+        let value = sieve_and_find(random, sieve.ok()?, |_, it| is_prime(Flavor::Any, it));
+        Self::of(value.ok()??)
+    }
+
+    fn of(value: BoxedUint) -> Option<Self> {
+        let value = Zeroizing::new(value);
+        let params = BoxedMontyParams::new(BoxedUint::clone(&value).into_odd().into_option()?);
+        let order = NonZero::new(value.wrapping_sub(BoxedUint::one())).into_option()?;
+        let public = BoxedUint::from(PUBLIC_EXPONENT).resize(order.bits_precision());
+        let exponent = public.invert_mod(&order).into_option()?;
+        Some(Self { value, params, exponent: Zeroizing::new(exponent) })
+    }
+
+    /// A number modulo this prime.
+    fn reduce(&self, value: &BoxedUint) -> BoxedMontyForm {
+        BoxedMontyForm::new(value.rem(self.params.modulus().as_nz_ref()), &self.params)
+    }
+}
+
+/// The random numbers of the search for primes.
+struct Random(Prg);
+
+impl TryRng for Random {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        let mut bytes = [0; 4];
+        self.try_fill_bytes(&mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        let mut bytes = [0; 8];
+        self.try_fill_bytes(&mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+        self.0.fill_bytes(bytes);
+        Ok(())
+    }
+}
+
+impl TryCryptoRng for Random {}

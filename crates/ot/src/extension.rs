@@ -1,0 +1,153 @@
+//! The extension of 128 base transfers to any number of transfers, by symmetric cryptography.
+//!
+//! The transfers are correlated: the sender has one secret offset, and gets a block q for each
+//! transfer; the receiver gets q for the choice 0, and q plus the offset (exclusive or) for the
+//! choice 1. Hashed they are random transfers: [`Sender::random`], [`Receiver::random`].
+//!
+//! `SoftSpokenOT` (Roy 2022) with k bits a tree; with k = 1 it is the extension of Ishai, Kilian,
+//! Nissim, Petrank 2003 in the form of Asharov, Lindell, Schneider, Zohner 2013. For each tree of
+//! k base transfers, the receiver knows 2^k leaves, and the sender all but the one that k bits of
+//! its offset name. Each leaf is stretched to a row of one bit for each transfer. Of a tree, the
+//! receiver sends u plus its choices, where u is the sum of all rows: 16 / k bytes a transfer for
+//! all trees. With u plus the choices the sender makes up for the row that it lacks.
+//!
+//! ```
+//! use blocks::Block;
+//! use sunder_ot::extension::{Extension, Kind, ReceiverSetUp, Security, SenderSetUp};
+//!
+//! # fn main() -> Result<(), sunder_ot::Error> {
+//! // Real offsets and seeds come from the system's random source.
+//! let offset = Block::from(0x0123_4567_89ab_cdef);
+//! let extension = Extension { kind: Kind::SoftSpoken4, security: Security::SemiHonest };
+//! let (sender, to_receiver) = SenderSetUp::new(extension, offset, Block::from(1));
+//! let receiver = ReceiverSetUp::new(extension, Block::from(2));
+//! let (mut receiver, to_sender) = receiver.receive(&to_receiver)?;
+//! let mut sender = sender.receive(&to_sender)?;
+//!
+//! let (choices, mut message) = ([0b101], Vec::new());
+//! let (mut chosen, mut zeros) = ([Block::ZERO; 3], [Block::ZERO; 3]);
+//! receiver.extend(&choices, &mut chosen, &mut message)?;
+//! sender.extend(&message, &mut zeros)?;
+//! assert_eq!(chosen[0].to_bytes(), (zeros[0] ^ offset).to_bytes());
+//! assert_eq!(chosen[1].to_bytes(), zeros[1].to_bytes());
+//! # Ok(())
+//! # }
+//! ```
+
+mod check;
+mod matrix;
+mod receiver;
+mod sender;
+mod set_up;
+mod tree;
+
+pub use receiver::Receiver;
+pub use sender::Sender;
+pub use set_up::{ReceiverSetUp, SENDER_LEN, SenderKeys, SenderSetUp};
+
+/// The bits of an offset, and the base transfers of a set-up.
+pub const BASE_TRANSFERS: usize = 128;
+
+/// How many transfers are made at a time: what fits in the caches.
+const PIECE: usize = 8192;
+
+/// The length of the salt with which the receiver's set-up message begins, in bytes.
+const SALT_LEN: usize = 16;
+
+/// How many base transfers make a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One: 16 bytes a transfer, and the least computation.
+    Iknp,
+    /// Two: 8 bytes a transfer.
+    SoftSpoken2,
+    /// Four: 4 bytes a transfer.
+    SoftSpoken4,
+    /// Eight: 2 bytes a transfer, with eight times the computation of four.
+    SoftSpoken8,
+}
+
+/// Against what the sender is secure. The receiver is secure against any sender that follows the
+/// protocol, in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Security {
+    /// A receiver that follows the protocol.
+    SemiHonest,
+    /// Any receiver: the sender checks that the receiver used the same choices in all rows (Roy
+    /// 2022, section 4), and that it made its trees rightly (section 5). A receiver that cheats is
+    /// found out, except that with probability 2^-j it learns j bits of the offset. The challenge
+    /// of the check is a hash of the receiver's message (Fiat, Shamir).
+    MaliciousReceiver,
+}
+
+/// Which extension. Both ends have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extension {
+    /// How many base transfers make a tree.
+    pub kind: Kind,
+    /// Against what it is secure.
+    pub security: Security,
+}
+
+impl Kind {
+    /// All of them, by increasing computation.
+    pub const ALL: [Self; 4] =
+        [Self::Iknp, Self::SoftSpoken2, Self::SoftSpoken4, Self::SoftSpoken8];
+
+    /// k, the number of base transfers that make a tree.
+    pub const fn bits(self) -> usize {
+        match self {
+            Self::Iknp => 1,
+            Self::SoftSpoken2 => 2,
+            Self::SoftSpoken4 => 4,
+            Self::SoftSpoken8 => 8,
+        }
+    }
+
+    const fn trees(self) -> usize {
+        BASE_TRANSFERS / self.bits()
+    }
+
+    const fn leaves(self) -> usize {
+        1 << self.bits()
+    }
+}
+
+impl Extension {
+    /// The length of the receiver's message for `count` transfers, in bytes.
+    pub fn message_len(self, count: usize) -> usize {
+        let whole = (count / PIECE).saturating_mul(self.piece_len(PIECE));
+        let rest = count % PIECE;
+        whole.saturating_add(if rest == 0 { 0 } else { self.piece_len(rest) })
+    }
+
+    /// The length of the receiver's message that sets the sender up, in bytes.
+    pub const fn set_up_len(self) -> usize {
+        let trees = self.kind.trees();
+        let commitments = if self.commits() { trees * check::COMMITMENT_LEN } else { 0 };
+        SALT_LEN + trees * tree::corrections_len(self.kind.bits()) + commitments
+    }
+
+    /// Whether the receiver commits to its leaves. Trees of one level have no corrections that
+    /// could be wrong.
+    const fn commits(self) -> bool {
+        self.is_checked() && self.kind.bits() > 1
+    }
+
+    const fn is_checked(self) -> bool {
+        matches!(self.security, Security::MaliciousReceiver)
+    }
+
+    /// The width of the rows for `count` transfers, in blocks: one more where it is checked.
+    const fn width(self, count: usize) -> usize {
+        count.div_ceil(128) + self.is_checked() as usize
+    }
+
+    const fn rows_len(self, count: usize) -> usize {
+        self.kind.trees() * self.width(count) * 16
+    }
+
+    const fn piece_len(self, count: usize) -> usize {
+        self.rows_len(count) + if self.is_checked() { check::PROOF_LEN } else { 0 }
+    }
+}

@@ -1,0 +1,186 @@
+//! The bit matrix of a piece of transfers: 128 rows, one for each bit of the offset, and a column
+//! for each transfer.
+
+use blocks::Block;
+use blocks::aes::Kernel;
+use blocks::lanes::{Job, Lanes, MAX_WIDTH};
+use blocks::transpose::transpose;
+use zeroize::Zeroize as _;
+
+use crate::extension::{BASE_TRANSFERS, Kind};
+
+/// Memory that is used again for each piece, wiped on drop.
+#[derive(Default)]
+pub(super) struct Matrix {
+    /// The length of a row in blocks: what is used of it, rounded up to whole vectors.
+    stride: usize,
+    /// The places in the streams of the leaves that make a row.
+    counters: Vec<Block>,
+    /// The stretched leaves of one tree; then the first is their sum.
+    leaves: Vec<Block>,
+    /// What the receiver sent of one tree.
+    sent: Vec<Block>,
+    rows: Vec<Block>,
+    columns: Vec<Block>,
+}
+
+impl Matrix {
+    /// Sets the width of the rows, in blocks, and from which block on streams are used.
+    pub(super) fn begin(&mut self, kind: Kind, width: usize, first: u64) {
+        self.stride = width.next_multiple_of(MAX_WIDTH);
+        let counters = first..first.wrapping_add(self.stride as u64);
+        self.counters.clear();
+        self.counters.extend(counters.map(|counter| Block::from(u128::from(counter))));
+        self.leaves.resize(kind.leaves() * self.stride, Block::ZERO);
+        self.rows.resize(BASE_TRANSFERS * self.stride, Block::ZERO);
+        self.columns.resize(BASE_TRANSFERS * self.stride, Block::ZERO);
+    }
+
+    /// Stretches all leaves of a tree by AES-128 in counter mode: row b of the tree becomes the sum
+    /// of those whose number has bit b. Returns the sum of all.
+    pub(super) fn fold_all(&mut self, kind: Kind, tree: usize, seeds: &[Block]) -> &[Block] {
+        self.fold(kind, tree, seeds, None);
+        &self.leaves[..self.stride]
+    }
+
+    /// Does the same without the first leaf, and adds what the receiver sent to the rows whose bit
+    /// of the offset is 1.
+    pub(super) fn fold_known(
+        &mut self,
+        kind: Kind,
+        tree: usize,
+        seeds: &[Block],
+        (sent, offset): (&[u8], Block),
+    ) {
+        self.sent.clear();
+        self.sent.resize(self.stride, Block::ZERO);
+        Block::bytes_of_mut(&mut self.sent)[..sent.len()].copy_from_slice(sent);
+        self.fold(kind, tree, seeds, Some(offset));
+    }
+
+    fn fold(&mut self, kind: Kind, tree: usize, seeds: &[Block], offset: Option<Block>) {
+        let len = kind.bits() * self.stride;
+        Kernel::best().run(Fold {
+            counters: &self.counters,
+            seeds,
+            leaves: &mut self.leaves,
+            rows: &mut self.rows[tree * len..(tree + 1) * len],
+            sent: offset.map(|offset| (&self.sent[..], offset, tree * kind.bits())),
+        });
+    }
+
+    pub(super) fn rows(&self) -> impl Iterator<Item = &[Block]> {
+        self.rows.chunks_exact(self.stride)
+    }
+
+    /// The columns: column j has bit j of each row.
+    pub(super) fn columns(&mut self) -> &[Block] {
+        transpose(&self.rows, &mut self.columns);
+        &self.columns
+    }
+
+    /// Writes the columns, except those for which there is no room.
+    pub(super) fn copy_columns(&mut self, out: &mut [Block]) {
+        if out.len() == self.columns.len() {
+            transpose(&self.rows, out);
+        } else {
+            out.copy_from_slice(&self.columns()[..out.len()]);
+        }
+    }
+}
+
+impl Drop for Matrix {
+    fn drop(&mut self) {
+        self.leaves.zeroize();
+        self.rows.zeroize();
+        self.columns.zeroize();
+    }
+}
+
+struct Fold<'a> {
+    counters: &'a [Block],
+    seeds: &'a [Block],
+    leaves: &'a mut [Block],
+    rows: &'a mut [Block],
+    /// Where the first leaf is not known: what the receiver sent, the offset, and the bit of the
+    /// offset that the first row has.
+    sent: Option<(&'a [Block], Block, usize)>,
+}
+
+impl Job for Fold<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, lanes: L) {
+        let counters = Block::bytes_of(self.counters);
+        let stride = counters.len();
+        let (mut leaves, rows) = (Block::bytes_of_mut(self.leaves), Block::bytes_of_mut(self.rows));
+        let unknown = usize::from(self.sent.is_some());
+        let (first, known) = leaves.split_at_mut(unknown * stride);
+        first.fill(0);
+        match &self.seeds[unknown..] {
+            [first, second] => stretch(lanes, &[*first, *second], counters, known),
+            seeds => {
+                for (seed, leaf) in seeds.iter().zip(known.chunks_exact_mut(stride)) {
+                    stretch(lanes, &[*seed], counters, leaf);
+                }
+            }
+        }
+        match self.sent {
+            None => rows.fill(0),
+            Some((sent, offset, bit)) => {
+                for (i, row) in rows.chunks_exact_mut(stride).enumerate() {
+                    let mask = lanes.splat(Block::mask(offset.bit(bit + i)));
+                    let sent = Block::bytes_of(sent).chunks_exact(16 * L::WIDTH);
+                    for (row, sent) in row.chunks_exact_mut(16 * L::WIDTH).zip(sent) {
+                        lanes.store(lanes.and(lanes.load(sent), mask), row);
+                    }
+                }
+            }
+        }
+        for row in rows.chunks_exact_mut(stride).rev() {
+            // Those whose number has the bit are the upper half.
+            let (lower, upper) = leaves.split_at_mut(leaves.len() / 2);
+            for (lower, upper) in lower.chunks_exact_mut(stride).zip(upper.chunks_exact(stride)) {
+                let vectors = row.chunks_exact_mut(16 * L::WIDTH);
+                let vectors = vectors.zip(lower.chunks_exact_mut(16 * L::WIDTH));
+                for ((row, lower), upper) in vectors.zip(upper.chunks_exact(16 * L::WIDTH)) {
+                    let added = lanes.load(upper);
+                    lanes.store(lanes.xor(lanes.load(row), added), row);
+                    lanes.store(lanes.xor(lanes.load(lower), added), lower);
+                }
+            }
+            leaves = lower;
+        }
+    }
+}
+
+/// Encrypts the counters under each seed. Each step of a key's schedule waits for the one before
+/// it, so that two take hardly longer than one.
+#[inline(always)]
+fn stretch<L: Lanes, const N: usize>(
+    lanes: L,
+    seeds: &[Block; N],
+    counters: &[u8],
+    leaves: &mut [u8],
+) {
+    const UNROLLED: usize = 8;
+    let keys = seeds.map(|seed| lanes.schedule(seed));
+    for (key, leaf) in keys.iter().zip(leaves.chunks_exact_mut(counters.len())) {
+        let mut read = counters.chunks_exact(16 * L::WIDTH * UNROLLED);
+        let mut written = leaf.chunks_exact_mut(16 * L::WIDTH * UNROLLED);
+        for (counters, leaf) in (&mut read).zip(&mut written) {
+            let blocks = std::array::from_fn(|i| lanes.load(&counters[16 * L::WIDTH * i..]));
+            let blocks = lanes.encrypt::<UNROLLED>(key, blocks);
+            for (block, leaf) in blocks.into_iter().zip(leaf.chunks_exact_mut(16 * L::WIDTH)) {
+                lanes.store(block, leaf);
+            }
+        }
+        let rest = read.remainder().chunks_exact(16 * L::WIDTH);
+        let rest = rest.zip(written.into_remainder().chunks_exact_mut(16 * L::WIDTH));
+        for (counters, leaf) in rest {
+            let [block] = lanes.encrypt::<1>(key, [lanes.load(counters)]);
+            lanes.store(block, leaf);
+        }
+    }
+}

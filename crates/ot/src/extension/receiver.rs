@@ -1,0 +1,139 @@
+//! The receiver of extended transfers.
+
+use blocks::Block;
+use blocks::hash::MiTccr;
+use blocks::prg::Prg;
+use zeroize::Zeroizing;
+
+use crate::Error;
+use crate::bits::bytes_of;
+use crate::error::check_argument;
+use crate::extension::check::{self, RowHash};
+use crate::extension::matrix::Matrix;
+use crate::extension::sender::{hash_of_session, session_of};
+use crate::extension::{BASE_TRANSFERS, Extension, PIECE, SALT_LEN, tree};
+
+/// The receiver of extended transfers.
+pub struct Receiver {
+    extension: Extension,
+    /// The leaves of all trees, and how many blocks of their streams were used.
+    leaves: Zeroizing<Vec<Block>>,
+    used: u64,
+    /// What hides the choices in proofs.
+    masks: Prg,
+    hash: MiTccr,
+    session: [u8; 32],
+    pieces: u64,
+    transfers: u64,
+    matrix: Matrix,
+}
+
+impl Receiver {
+    /// The receiver whose base transfers, in which it is the sender, have these keys, and its
+    /// message that sets the sender up. The seed is uniformly random, secret, and used once.
+    pub fn new(
+        extension: Extension,
+        keys: &[[Block; 2]; BASE_TRANSFERS],
+        seed: Block,
+    ) -> (Self, Vec<u8>) {
+        let mut masks = Prg::new(seed);
+        let mut message = vec![0; SALT_LEN];
+        masks.fill_bytes(&mut message);
+        let count = extension.kind.trees() * extension.kind.leaves();
+        let mut leaves = Zeroizing::new(Vec::with_capacity(count));
+        for keys in keys.chunks_exact(extension.kind.bits()) {
+            leaves.extend_from_slice(&tree::all_leaves(keys, &mut message));
+        }
+        if extension.commits() {
+            for leaves in leaves.chunks_exact(extension.kind.leaves()) {
+                message.extend(check::commit(leaves));
+            }
+        }
+        let session = session_of(extension, &message);
+        let hash = hash_of_session(&session);
+        let matrix = Matrix::default();
+        let receiver = Self {
+            extension,
+            leaves,
+            used: check::VALUE_BLOCKS,
+            masks,
+            hash,
+            session,
+            pieces: 0,
+            transfers: 0,
+            matrix,
+        };
+        (receiver, message)
+    }
+
+    /// Makes correlated transfers, as many as `out` has blocks, by packed choices. The message for
+    /// the sender, [`Extension::message_len`] bytes, is appended to `message`.
+    ///
+    /// # Errors
+    /// If the number of choices is not that of transfers, in whole bytes.
+    pub fn extend(
+        &mut self,
+        choices: &[u8],
+        out: &mut [Block],
+        message: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        check_argument("bytes of choices", choices.len(), bytes_of(out.len()))?;
+        message.reserve(self.extension.message_len(out.len()));
+        for (choices, out) in choices.chunks(PIECE / 8).zip(out.chunks_mut(PIECE)) {
+            self.extend_piece(choices, out.len(), message);
+            self.matrix.copy_columns(out);
+        }
+        self.transfers += out.len() as u64;
+        Ok(())
+    }
+
+    /// Makes random transfers: as [`Self::extend`], but the blocks are hashed. Each is uniform, and
+    /// the sender has one for each choice.
+    ///
+    /// # Errors
+    /// As [`Self::extend`].
+    pub fn random(
+        &mut self,
+        choices: &[u8],
+        out: &mut [Block],
+        message: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let first = self.transfers;
+        self.extend(choices, out, message)?;
+        let (groups, _) = out.as_chunks_mut::<1>();
+        self.hash.hash(first, groups);
+        Ok(())
+    }
+
+    /// Leaves the columns of a piece in the matrix.
+    fn extend_piece(&mut self, choices: &[u8], count: usize, message: &mut Vec<u8>) {
+        let Extension { kind, .. } = self.extension;
+        let width = self.extension.width(count);
+        self.matrix.begin(kind, width, self.used);
+        self.used += width as u64;
+        let mut row = Zeroizing::new(vec![Block::ZERO; width]);
+        Block::bytes_of_mut(&mut row)[..choices.len()].copy_from_slice(choices);
+        if self.extension.is_checked() {
+            row[width - 1] = self.masks.block();
+        }
+        let begin = message.len();
+        for (tree, leaves) in self.leaves.chunks_exact(kind.leaves()).enumerate() {
+            let sum = self.matrix.fold_all(kind, tree, leaves);
+            let at = message.len();
+            message.extend_from_slice(Block::bytes_of(&sum[..width]));
+            let added = message[at..].iter_mut().zip(Block::bytes_of(&row));
+            added.for_each(|(byte, choices)| *byte ^= choices);
+        }
+        if self.extension.is_checked() {
+            let hash = RowHash::new(&self.session, self.pieces, &message[begin..]);
+            message.extend(hash.hash(&row).to_bytes());
+            for row in self.matrix.rows() {
+                message.extend(hash.hash(&row[..width]).to_bytes());
+            }
+        }
+        self.pieces += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;

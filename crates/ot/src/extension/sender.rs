@@ -1,0 +1,191 @@
+//! The sender of extended transfers.
+
+use blocks::Block;
+use blocks::hash::MiTccr;
+use sha2::{Digest as _, Sha256};
+use subtle::{Choice, ConstantTimeEq as _};
+use zeroize::{Zeroize as _, Zeroizing};
+
+use crate::Error;
+use crate::bits::bit;
+use crate::error::check_len;
+use crate::extension::check::{self, COMMITMENT_LEN, RowHash};
+use crate::extension::matrix::Matrix;
+use crate::extension::{BASE_TRANSFERS, Extension, PIECE, SALT_LEN, tree};
+
+/// The sender of extended transfers.
+pub struct Sender {
+    extension: Extension,
+    offset: Block,
+    /// The leaves of all trees, and how many blocks of their streams were used. The first of each
+    /// tree is not known.
+    leaves: Zeroizing<Vec<Block>>,
+    used: u64,
+    hash: MiTccr,
+    session: [u8; 32],
+    pieces: u64,
+    transfers: u64,
+    has_ended: bool,
+    matrix: Matrix,
+}
+
+impl Sender {
+    /// The sender with a uniformly random secret offset, whose bits were its choices in the base
+    /// transfers, in which it was the receiver; with the keys that it chose, and the receiver's
+    /// message.
+    ///
+    /// # Errors
+    /// If the message has not [`Extension::set_up_len`] bytes, or is inconsistent.
+    pub fn new(
+        extension: Extension,
+        offset: Block,
+        keys: &[Block; BASE_TRANSFERS],
+        message: &[u8],
+    ) -> Result<Self, Error> {
+        check_len(message, extension.set_up_len())?;
+        let kind = extension.kind;
+        let choices: Vec<Choice> =
+            (0..BASE_TRANSFERS).map(|i| bit(&offset.to_bytes(), i)).collect();
+        let mut leaves = Zeroizing::new(Vec::with_capacity(kind.trees() * kind.leaves()));
+        let corrections_len = tree::corrections_len(kind.bits());
+        let (corrections, commitments) =
+            message[SALT_LEN..].split_at(kind.trees() * corrections_len);
+        let of_trees = keys.chunks_exact(kind.bits()).zip(choices.chunks_exact(kind.bits()));
+        for (i, (keys, choices)) in of_trees.enumerate() {
+            let corrections = &corrections[i * corrections_len..(i + 1) * corrections_len];
+            leaves.extend_from_slice(&tree::known_leaves(keys, choices, corrections));
+        }
+        if extension.commits() {
+            let mut consistent = Choice::from(1);
+            let of_trees = leaves.chunks_exact(kind.leaves());
+            let of_trees = of_trees.zip(choices.chunks_exact(kind.bits()));
+            for ((leaves, choices), commitment) in
+                of_trees.zip(commitments.chunks_exact(COMMITMENT_LEN))
+            {
+                consistent &= check::is_committed(leaves, choices, commitment);
+            }
+            if !bool::from(consistent) {
+                return Err(Error::Inconsistent);
+            }
+        }
+        let session = session_of(extension, message);
+        let hash = hash_of_session(&session);
+        let matrix = Matrix::default();
+        Ok(Self {
+            extension,
+            offset,
+            leaves,
+            used: check::VALUE_BLOCKS,
+            hash,
+            session,
+            pieces: 0,
+            transfers: 0,
+            has_ended: false,
+            matrix,
+        })
+    }
+
+    /// The offset.
+    pub fn offset(&self) -> Block {
+        self.offset
+    }
+
+    /// Makes correlated transfers, as many as `out` has blocks, from the receiver's message.
+    ///
+    /// # Errors
+    /// If the message has not [`Extension::message_len`] bytes, or is inconsistent, or an earlier
+    /// one was.
+    pub fn extend(&mut self, message: &[u8], out: &mut [Block]) -> Result<(), Error> {
+        self.check(message, out.len())?;
+        let pieces = message.chunks(self.extension.piece_len(PIECE)).zip(out.chunks_mut(PIECE));
+        for (message, out) in pieces {
+            self.extend_piece(message, out.len())?;
+            self.matrix.copy_columns(out);
+        }
+        self.transfers += out.len() as u64;
+        Ok(())
+    }
+
+    /// Makes random transfers: two uniform blocks for each, of which the receiver has the chosen
+    /// one. As many as `out` has pairs.
+    ///
+    /// # Errors
+    /// As [`Self::extend`].
+    pub fn random(&mut self, message: &[u8], out: &mut [[Block; 2]]) -> Result<(), Error> {
+        self.check(message, out.len())?;
+        let pieces = message.chunks(self.extension.piece_len(PIECE)).zip(out.chunks_mut(PIECE));
+        for (message, out) in pieces {
+            self.extend_piece(message, out.len())?;
+            for (pair, column) in out.iter_mut().zip(self.matrix.columns()) {
+                *pair = [*column, *column ^ self.offset];
+            }
+            self.hash.hash(self.transfers, out);
+            self.transfers += out.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn check(&self, message: &[u8], count: usize) -> Result<(), Error> {
+        if self.has_ended {
+            return Err(Error::Ended);
+        }
+        check_len(message, self.extension.message_len(count))
+    }
+
+    /// Leaves the columns of a piece in the matrix.
+    fn extend_piece(&mut self, message: &[u8], count: usize) -> Result<(), Error> {
+        let Extension { kind, .. } = self.extension;
+        let width = self.extension.width(count);
+        self.matrix.begin(kind, width, self.used);
+        self.used += width as u64;
+        let (sent_rows, proof) = message.split_at(self.extension.rows_len(count));
+        let of_trees =
+            self.leaves.chunks_exact(kind.leaves()).zip(sent_rows.chunks_exact(16 * width));
+        for (tree, (leaves, sent)) in of_trees.enumerate() {
+            self.matrix.fold_known(kind, tree, leaves, (sent, self.offset));
+        }
+        if self.extension.is_checked() {
+            let hash = RowHash::new(&self.session, self.pieces, sent_rows);
+            let (choices, proofs) = proof.split_at(16);
+            let choices = to_block(choices);
+            let mut consistent = Choice::from(1);
+            let rows = self.matrix.rows().zip(proofs.chunks_exact(16));
+            for (bit, (row, proof)) in rows.enumerate() {
+                let mask = Block::mask(self.offset.bit(bit));
+                consistent &= (hash.hash(&row[..width]) ^ (choices & mask)).ct_eq(&to_block(proof));
+            }
+            if !bool::from(consistent) {
+                self.has_ended = true;
+                return Err(Error::Inconsistent);
+            }
+        }
+        self.pieces += 1;
+        Ok(())
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.offset.zeroize();
+    }
+}
+
+fn to_block(bytes: &[u8]) -> Block {
+    Block::from_bytes(*bytes.first_chunk::<16>().expect("16 bytes"))
+}
+
+/// What both ends know of a set-up.
+pub(super) fn session_of(extension: Extension, message: &[u8]) -> [u8; 32] {
+    Sha256::new()
+        .chain_update(b"sunder ot session")
+        .chain_update((extension.kind.bits() as u64).to_be_bytes())
+        .chain_update([u8::from(extension.is_checked())])
+        .chain_update(message)
+        .finalize()
+        .into()
+}
+
+/// The hash of random transfers.
+pub(super) fn hash_of_session(session: &[u8; 32]) -> MiTccr {
+    MiTccr::new(to_block(&Sha256::new().chain_update(b"hash").chain_update(session).finalize()))
+}

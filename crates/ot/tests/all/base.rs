@@ -1,0 +1,74 @@
+//! The base transfers against plain selection.
+
+use std::sync::LazyLock;
+
+use blocks::Block;
+use blocks::prg::Prg;
+use proptest::prelude::*;
+use sunder_ot::base::{naor_pinkas, ristretto, two_lock};
+
+/// Made once: it takes some tenths of a second.
+pub(crate) static KEY: LazyLock<two_lock::SecretKey> =
+    LazyLock::new(|| two_lock::SecretKey::generate(Block::from(1)));
+
+/// `count` packed choices.
+pub(crate) fn choices(seed: u128, count: usize) -> Vec<u8> {
+    let mut choices = vec![0; count.div_ceil(8)];
+    Prg::new(Block::from(seed)).fill_bytes(&mut choices);
+    choices
+}
+
+pub(crate) fn choice(choices: &[u8], i: usize) -> usize {
+    usize::from(choices[i / 8] >> (i % 8) & 1)
+}
+
+/// The receiver has the chosen key of each pair, and no key comes twice.
+fn check(keys: &[[Block; 2]], chosen: &[Block], choices: &[u8]) {
+    assert_eq!(keys.len(), chosen.len());
+    for (i, (pair, chosen)) in keys.iter().zip(chosen).enumerate() {
+        assert_eq!(chosen.to_bytes(), pair[choice(choices, i)].to_bytes(), "transfer {i}");
+    }
+    let mut all: Vec<_> = keys.as_flattened().iter().map(|key| key.to_bytes()).collect();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 2 * keys.len());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20))]
+    #[test]
+    fn ristretto_transfers_the_chosen_keys(seed in any::<u128>(), count in 0usize..140) {
+        let choices = choices(seed, count);
+        let (sender, from_sender) = ristretto::Sender::new(Block::from(seed ^ 1));
+        let (receiver, from_receiver) =
+            ristretto::Receiver::new(Block::from(seed ^ 2), &choices, count).unwrap();
+        prop_assert_eq!(from_receiver.len(), ristretto::receiver_len(count));
+        let chosen = receiver.receive(&from_sender).unwrap();
+        check(&sender.receive(&from_receiver, count).unwrap(), &chosen, &choices);
+    }
+
+    #[test]
+    fn naor_pinkas_transfers_the_chosen_keys(seed in any::<u128>(), count in 0usize..40) {
+        let choices = choices(seed, count);
+        let (sender, from_sender) = naor_pinkas::Sender::new(Block::from(seed ^ 1));
+        let (chosen, from_receiver) =
+            naor_pinkas::receive(Block::from(seed ^ 2), &choices, count, &from_sender).unwrap();
+        prop_assert_eq!(from_receiver.len(), naor_pinkas::receiver_len(count));
+        check(&sender.receive(&from_receiver, count).unwrap(), &chosen, &choices);
+    }
+}
+
+#[test]
+fn two_lock_transfers_the_chosen_keys() {
+    for count in [0, 1, 9] {
+        let choices = choices(7, count);
+        let (sender, locked) = two_lock::Sender::new(&KEY, Block::from(2), count);
+        assert_eq!(locked.len(), two_lock::locked_len(count));
+        let (receiver, message) =
+            two_lock::Receiver::new(Block::from(3), &choices, count, &locked).unwrap();
+        assert_eq!(message.len(), two_lock::answer_len(count));
+        let (keys, answer) = sender.receive(&message).unwrap();
+        assert_eq!(answer.len(), two_lock::answer_len(count));
+        check(&keys, &receiver.receive(&answer).unwrap(), &choices);
+    }
+}

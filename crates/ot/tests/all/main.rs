@@ -1,0 +1,8 @@
+//! Transfers from end to end.
+
+mod base;
+mod extension;
+mod hostile;
+mod messages;
+mod privacy;
+mod trace;

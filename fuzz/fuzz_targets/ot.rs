@@ -1,0 +1,138 @@
+//! The messages of oblivious transfers: an end that gets any bytes returns an error or keys, and
+//! bytes that it takes for the peer's lead to what was chosen if they are the peer's.
+#![no_main]
+
+mod changes;
+
+use std::sync::LazyLock;
+
+use arbitrary::Arbitrary;
+use blocks::Block;
+use changes::Changes;
+use libfuzzer_sys::fuzz_target;
+use ot::base::{naor_pinkas, ristretto, two_lock};
+use ot::extension::{Extension, Kind, ReceiverSetUp, Security, SenderSetUp};
+use ot::{messages, one_of_n};
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    choices: [u8; 2],
+    kind: u8,
+    is_checked: bool,
+    from_sender: Changes,
+    from_receiver: Changes,
+    answer: Changes,
+    extended: Changes,
+    counts: [u8; 3],
+    len: u8,
+}
+
+const SEEDS: [Block; 2] = [Block::from_bytes([1; 16]), Block::from_bytes([2; 16])];
+const COUNT: usize = 3;
+
+static KEY: LazyLock<two_lock::SecretKey> =
+    LazyLock::new(|| two_lock::SecretKey::generate(SEEDS[0]));
+
+fuzz_target!(|input: Input| {
+    of_points(&input);
+    of_numbers(&input);
+    extension(&input);
+});
+
+/// The chosen keys are those of the sender where nothing was changed.
+fn check(keys: &[[Block; 2]], chosen: &[Block], choices: u8, is_unchanged: bool) {
+    for (i, (pair, chosen)) in keys.iter().zip(chosen).enumerate() {
+        let expected = pair[usize::from(choices >> i & 1)];
+        assert!(!is_unchanged || expected.to_bytes() == chosen.to_bytes());
+    }
+}
+
+fn of_points(input: &Input) {
+    let choices = input.choices[0];
+    let (sender, first) = ristretto::Sender::new(SEEDS[0]);
+    let (receiver, second) =
+        ristretto::Receiver::new(SEEDS[1], &[choices], COUNT).expect("as many choices");
+    let sent = [input.from_sender.of(&first), input.from_receiver.of(&second)];
+    let chosen = receiver.receive(&sent[0]);
+    let keys = sender.receive(&sent[1], COUNT);
+    if let (Ok(chosen), Ok(keys)) = (chosen, keys) {
+        check(&keys, &chosen, choices, sent[0] == first && sent[1] == second);
+    }
+    let (sender, first) = naor_pinkas::Sender::new(SEEDS[0]);
+    let sent = input.from_sender.of(&first);
+    if let Ok((chosen, second)) = naor_pinkas::receive(SEEDS[1], &[choices], COUNT, &sent) {
+        let answer = input.from_receiver.of(&second);
+        if let Ok(keys) = sender.receive(&answer, COUNT) {
+            check(&keys, &chosen, choices, sent == first && answer == second);
+        }
+    }
+}
+
+fn of_numbers(input: &Input) {
+    let choices = input.choices[0];
+    let (sender, first) = two_lock::Sender::new(&KEY, SEEDS[0], COUNT);
+    let sent = input.from_sender.of(&first);
+    let Ok((receiver, second)) = two_lock::Receiver::new(SEEDS[1], &[choices], COUNT, &sent) else {
+        return;
+    };
+    let locked = input.from_receiver.of(&second);
+    let Ok((keys, third)) = sender.receive(&locked) else { return };
+    if let Ok(chosen) = receiver.receive(&input.answer.of(&third)) {
+        check(&keys, &chosen, choices, sent == first && locked == second);
+    }
+}
+
+fn extension(input: &Input) {
+    let security =
+        if input.is_checked { Security::MaliciousReceiver } else { Security::SemiHonest };
+    let extension = Extension { kind: Kind::ALL[usize::from(input.kind) % 4], security };
+    let (sender, first) = SenderSetUp::new(extension, SEEDS[0], SEEDS[1]);
+    let sent = input.from_sender.of(&first);
+    let Ok((mut receiver, reply)) = ReceiverSetUp::new(extension, SEEDS[0]).receive(&sent) else {
+        return;
+    };
+    let answer = input.from_receiver.of(&reply);
+    let Ok(mut sender) = sender.receive(&answer) else { return };
+    let mut is_unchanged = sent == first && answer == reply;
+    for count in input.counts {
+        let count = usize::from(count);
+        let choices = vec![input.choices[0]; count.div_ceil(8)];
+        let (mut chosen, mut pairs) = (vec![Block::ZERO; count], vec![[Block::ZERO; 2]; count]);
+        let mut message = Vec::new();
+        receiver.random(&choices, &mut chosen, &mut message).expect("as many choices");
+        assert_eq!(message.len(), extension.message_len(count));
+        let changed = input.extended.of(&message);
+        if sender.random(&changed, &mut pairs).is_err() {
+            assert!(!is_unchanged || changed != message, "the peer's message is refused");
+            return;
+        }
+        is_unchanged &= changed == message;
+        if is_unchanged {
+            for (i, (pair, chosen)) in pairs.iter().zip(&chosen).enumerate() {
+                let choice = input.choices[0] >> (i % 8) & 1;
+                assert_eq!(pair[usize::from(choice)].to_bytes(), chosen.to_bytes());
+            }
+        }
+        chosen_messages(input, &pairs, &chosen, &choices);
+    }
+}
+
+fn chosen_messages(input: &Input, pairs: &[[Block; 2]], chosen: &[Block], choices: &[u8]) {
+    let len = usize::from(input.len);
+    let sent = vec![0; 2 * pairs.len() * len];
+    let ciphertexts = messages::encrypt(pairs, &sent, len).expect("two for each pair");
+    let changed = input.answer.of(&ciphertexts);
+    if let Ok(received) = messages::decrypt(chosen, choices, &changed, len) {
+        assert_eq!(received.len(), pairs.len() * len);
+    }
+    let count = usize::from(input.choices[1]);
+    let bits = one_of_n::transfers(count);
+    if let (Some(pairs), Some(chosen)) = (pairs.get(..bits), chosen.get(..bits)) {
+        let sent = vec![0; count * len];
+        let ciphertexts = one_of_n::encrypt(pairs, &sent, count, len).expect("as many");
+        let changed = input.answer.of(&ciphertexts);
+        let which = usize::from(input.choices[0]);
+        let received = one_of_n::decrypt(chosen, which, &changed, count, len);
+        assert!(received.is_err() || which < count && changed.len() == sent.len());
+    }
+}
