@@ -261,10 +261,12 @@ pub enum Reason {
     Input = 6,
     /// Its system refuses.
     System = 7,
+    /// It cannot load its circuit.
+    Circuit = 8,
 }
 
 impl Reason {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Version,
         Self::Role,
         Self::Differs,
@@ -272,6 +274,7 @@ impl Reason {
         Self::Unproven,
         Self::Input,
         Self::System,
+        Self::Circuit,
     ];
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
@@ -290,6 +293,7 @@ impl fmt::Display for Reason {
             Self::Unproven => "the reported output is not proven",
             Self::Input => "its input does not fit the circuit",
             Self::System => "its system refuses",
+            Self::Circuit => "it cannot load its circuit",
         })
     }
 }

@@ -117,6 +117,12 @@ impl Link {
         error
     }
 
+    /// Ends the link, and tells the other party why.
+    pub(crate) fn give_up(mut self, reason: Reason) {
+        self.is_orderly = false;
+        self.frames().give_up(Some(reason));
+    }
+
     /// What the other party may have said before the connection was lost.
     fn explanation(&self, error: Error) -> Error {
         // Reading ends by itself when the connection is lost.
@@ -192,8 +198,11 @@ impl Frames {
     /// Gives up: the other party is told why, and whoever waits for a frame gets an error.
     pub(crate) fn fail(&self, error: &Error) {
         self.0.failed(error.clone());
+        self.give_up(error.reason());
+    }
+
+    fn give_up(&self, reason: Option<Reason>) {
         self.0.has_given_up.store(true, Ordering::Relaxed);
-        let reason = error.reason();
         let abort = reason.map(|reason| Frame::of(Kind::Abort, &[reason as u8]).into_bytes());
         self.0.outbox.close_after(abort);
         // What has arrived may say more than an error of the connection.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use circuit::Source;
 use transport::Connection;
 
-use crate::error::{Error, Phase};
+use crate::error::{Error, Phase, Reason};
 use crate::figures::{Figures, PhaseFigures};
 use crate::link::Link;
 use crate::parties::{evaluator, garbler};
@@ -147,6 +147,12 @@ impl Session {
     /// A handle with which another thread sees how far the session is.
     pub fn watch(&self) -> Watch {
         Watch(self.party.figures.clone())
+    }
+
+    /// Ends the session without a result, and tells the other party why: for what this party finds
+    /// out only after the start, for example that its circuit cannot be loaded.
+    pub fn give_up(self, reason: Reason) {
+        self.link.give_up(reason);
     }
 
     /// Ends the session. Returns when the other party will get what was sent to it.

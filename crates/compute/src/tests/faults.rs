@@ -11,7 +11,7 @@ use circuit::{Schedule, generate};
 use super::{BLOCK, KEY, Output, session};
 use crate::queue::Queue;
 use crate::wire::{HEADER_LEN, Kind, parse_header};
-use crate::{Error, Learns, Role, Settings};
+use crate::{Error, Learns, Reason, Role, Settings};
 
 /// How long the parties wait for each other.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -157,6 +157,22 @@ fn a_party_that_is_not_this_program_is_named() {
     assert!(error.to_string().contains("does not speak this protocol"), "{error}");
     let error = session.run(source, &BLOCK).unwrap_err();
     assert!(matches!(error, Error::Failed));
+}
+
+#[test]
+fn a_party_that_gives_up_says_why() {
+    for role in [Role::Garbler, Role::Evaluator] {
+        let (here, there) = UnixStream::pair().unwrap();
+        let settings = Settings { timeout: TIMEOUT, ..Settings::default() };
+        let mut other = session(&there, role.other(), settings);
+        let leaving = session(&here, role, settings);
+        drop((here, there));
+        let error = thread::scope(|scope| {
+            scope.spawn(|| leaving.give_up(Reason::Circuit));
+            other.run(&mut Schedule::new(&generate::aes128()).source(), &BLOCK).unwrap_err()
+        });
+        assert!(matches!(error, Error::Aborted { reason: Reason::Circuit, .. }), "{error}");
+    }
 }
 
 #[test]
