@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use circuit::{Circuit, bits, bristol, generate};
+use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 
@@ -31,8 +32,8 @@ pub(crate) fn load(name: &str) -> Result<Circuit, Failure> {
 /// If it is not hexadecimal, or does not have as many bytes as the circuit needs.
 pub(crate) fn input(party: &str, hex: &str, bits: u32) -> Result<Vec<bool>, Failure> {
     let bits = bits as usize;
-    let bytes = parse_hex(hex).ok_or_else(|| {
-        Failure::Usage(format!("the {party}'s input is not hexadecimal: give two digits a byte"))
+    let bytes = parse_hex(hex).map_err(|error| {
+        Failure::Usage(format!("the {party}'s input is not hexadecimal: {error}"))
     })?;
     if bytes.len() != bits.div_ceil(8) {
         return Err(Failure::Usage(format!(
@@ -61,12 +62,42 @@ pub(crate) fn hex_of(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The bytes of a hexadecimal number; `None` if it is not one of whole bytes.
-pub(crate) fn parse_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16);
-    let pair = |pair: &[u8]| match pair {
-        [high, low] => u8::try_from(digit(high)? << 4 | digit(low)?).ok(),
-        _ => None,
-    };
-    text.as_bytes().chunks(2).map(pair).collect()
+/// The bytes of a hexadecimal number, which may have white space in it.
+///
+/// # Errors
+/// If it is not one of whole bytes. The message has none of its digits, which may be secret.
+pub(crate) fn parse_hex(text: &str) -> Result<Zeroizing<Vec<u8>>, String> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(text.len().div_ceil(2)));
+    let mut digits = 0_usize;
+    for (at, character) in text.chars().enumerate().filter(|(_, it)| !it.is_ascii_whitespace()) {
+        let value = character.to_digit(16).and_then(|value| u8::try_from(value).ok());
+        let value = value.ok_or_else(|| match text.get(..2) {
+            Some("0x" | "0X") => "leave 0x at its begin out".to_owned(),
+            _ => format!("character {} is no digit of it", at + 1),
+        })?;
+        match bytes.last_mut() {
+            Some(last) if digits % 2 == 1 => *last = *last << 4 | value,
+            _ => bytes.push(value),
+        }
+        digits += 1;
+    }
+    if digits % 2 == 1 {
+        return Err(format!("it has {digits} digits; give two for each byte"));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_bytes_and_anything_else_is_said() {
+        assert!(parse_hex("").unwrap().is_empty());
+        assert_eq!(*parse_hex("0aF0\n 7f\n").unwrap(), [0x0a, 0xf0, 0x7f]);
+        assert_eq!(parse_hex("0af").unwrap_err(), "it has 3 digits; give two for each byte");
+        assert_eq!(parse_hex("0a g0").unwrap_err(), "character 4 is no digit of it");
+        assert_eq!(parse_hex("0x0a").unwrap_err(), "leave 0x at its begin out");
+        assert!(parse_hex("+1").is_err() && parse_hex("\u{ff11}0").is_err());
+    }
 }

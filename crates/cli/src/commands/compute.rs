@@ -5,25 +5,30 @@ mod dry_run;
 mod loading;
 mod psi;
 mod report;
+mod running;
 
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
 use std::num::NonZeroU64;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use circuit::Schedule;
 use clap::{Subcommand, ValueEnum};
 use compute::predict::Traffic;
-use compute::{Error, Extension, Learns, Role, Scheme, Session, Settings, TransferKind, Watch};
+use compute::{Error, Extension, Learns, Reason, Role, Scheme, Settings, TransferKind};
 use zeroize::Zeroizing;
 
 use crate::circuits;
-use crate::console;
 use crate::failure::Failure;
-use crate::progress::Progress;
-use connection::{Connecting, Met};
-use loading::Loaded;
+use connection::Connecting;
+use dry_run::Prediction;
 pub(super) use report::PhaseDocument;
-use report::{Report, Timings};
+use report::Report;
+use running::{Running, Start};
+
+/// The longest text of an input, in bytes: more than any circuit takes.
+const MAX_INPUT_TEXT: u64 = 128 << 20;
 
 /// Computes a function of two parties' inputs. Each learns the output, and nothing else about the
 /// other's input.
@@ -54,11 +59,11 @@ pub(crate) struct Arguments {
     /// bits of each party), or a file in one of Bristol's formats
     #[arg(long, value_name = "NAME|FILE", required = true)]
     circuit: Option<String>,
-    /// This party's input in hexadecimal; of a FILE's circuit, bit i is bit i mod 8 of byte i div 8
+    /// This party's input in hexadecimal; of a FILE's circuit, bit i is bit i mod 8 of byte i div
+    /// 8. Whoever uses this machine sees it in the list of processes: --input-file keeps it secret
     #[arg(long, value_name = "HEX", required_unless_present_any = ["input_file", "dry_run"])]
     input: Option<String>,
-    /// A file with the input in hexadecimal, so that it is not in the list of processes; - is
-    /// standard input
+    /// A file with the input in hexadecimal, which may have white space in it; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
     input_file: Option<std::path::PathBuf>,
     #[command(flatten)]
@@ -79,6 +84,9 @@ pub(crate) struct Arguments {
 }
 
 const HELP: &str = "\
+Example, on two hosts: the party that listens prints the command for the other, with its key.
+  sunder compute --role garbler --listen 0.0.0.0:7001 --circuit aes128 --input-file key.hex
+
 Example, on one machine (FIPS 197, appendix B):
   sunder compute --role garbler --listen 127.0.0.1:7001 --circuit aes128 \\
     --input 2b7e151628aed2a6abf7158809cf4f3c &
@@ -111,6 +119,24 @@ struct Protocol {
 }
 
 impl Protocol {
+    /// The options that are not the defaults, for the other party's command.
+    fn options(&self) -> String {
+        let scheme = match self.scheme {
+            Scheme::HalfGates => String::new(),
+            scheme => format!(" --scheme {scheme}"),
+        };
+        let transfers = match self.transfers {
+            Transfers::Iknp => String::new(),
+            transfers => format!(" --transfers {}", transfers.name()),
+        };
+        let output_to = match self.output_to() {
+            OutputTo::Both => "",
+            OutputTo::Evaluator => " --output-to evaluator",
+            OutputTo::Garbler => " --output-to garbler",
+        };
+        scheme + &transfers + output_to
+    }
+
     fn output_to(&self) -> OutputTo {
         if self.private_output { OutputTo::Evaluator } else { self.output_to }
     }
@@ -216,62 +242,62 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(Command::Psi(arguments)) = &arguments.command {
         return psi::run(arguments);
     }
-    let role = arguments.role();
+    let (role, name) = (arguments.role(), arguments.circuit());
     let settings = arguments.protocol.settings();
+    let instances = u32::try_from(arguments.repeat.get()).unwrap_or(u32::MAX);
+    let traffic = |schedule: &Schedule| Traffic::of(&mut schedule.source(), &settings, instances);
+    let connecting = &arguments.connecting;
     if arguments.dry_run {
-        let mut loading = loading::start(arguments.circuit(), role, None)?;
-        return dry_run::run(arguments, role, &settings, loading.wait()?);
+        let mut loading = loading::start(name, role, None)?;
+        let loaded = loading.wait()?;
+        let (circuit, json, settings) = (name, arguments.json, &settings);
+        let prediction = Prediction { connecting, circuit, role, settings, instances, json };
+        return dry_run::run(&prediction, traffic(&loaded.schedule), loaded);
     }
     let input = input(arguments)?;
-    let start = Instant::now();
-    let mut loading = loading::start(arguments.circuit(), role, Some(&input))?;
-    let exchange = if arguments.connecting.chooses() {
-        let instances = u32::try_from(arguments.repeat.get()).unwrap_or(u32::MAX);
-        let traffic = Traffic::of(&mut loading.wait()?.schedule.source(), &settings, instances);
-        Some(dry_run::exchange(traffic, role))
-    } else {
-        None
+    let mut loading = loading::start(name, role, Some(&input))?;
+    let rest = others_command(arguments);
+    let start = Start { connecting, role, settings, rest: &rest, explain: arguments.explain };
+    let check = |schedule: &Schedule| loading::check(schedule, role, &input);
+    let mut running = start.open(&mut loading, traffic, check)?;
+    let schedule = &loading.wait()?.schedule;
+    let output = compute(&mut running, schedule, &input, arguments.repeat.get())?;
+    let (transport, costs) = (running.transport, running.finish()?);
+    let (shape, output) = (schedule.shape(), output.as_deref());
+    Report { arguments, transport, shape, output, costs }.print()
+}
+
+/// What the other party's command has besides the address.
+fn others_command(arguments: &Arguments) -> String {
+    let repeat = match arguments.repeat.get() {
+        1 => String::new(),
+        instances => format!(" --repeat {instances}"),
     };
-    let (other, circuit) = (role.other(), arguments.circuit());
-    let rest = format!("--circuit {circuit} --input HEX --role {other}");
-    let Met { connection, connect } = connection::meet(&arguments.connecting, exchange, &rest)?;
-    let (transport, decision) = (connection.transport(), connection.decision().cloned());
-    if arguments.explain {
-        let reason = decision.map_or("as the command says".to_owned(), |it| it.reason);
-        console::note(&format!("{transport}: {reason}"));
-    }
-    let begun = Instant::now();
-    let mut session = Session::start(connection, role, settings).map_err(|error| failed(&error))?;
-    let Loaded { schedule, load } = loading.wait()?;
-    loading::check(schedule, role, &input)?;
-    let output = compute(&mut session, schedule, &input, arguments.repeat.get())?;
-    let figures = session.figures();
-    session.finish().map_err(|error| failed(&error))?;
-    let timings = Timings { total: start.elapsed(), run: begun.elapsed(), connect, load: *load };
-    let report = Report {
-        arguments,
-        transport,
-        shape: schedule.shape(),
-        output: output.as_deref(),
-        timings,
-        figures,
-    };
-    report.print()
+    format!(
+        "--role {} --circuit {} --input-file FILE{}{repeat}",
+        arguments.role().other(),
+        arguments.circuit(),
+        arguments.protocol.options()
+    )
 }
 
 /// Runs all instances, and shows how far they are.
 fn compute(
-    session: &mut Session,
+    running: &mut Running,
     schedule: &Schedule,
     input: &[u8],
     repeat: u64,
 ) -> Result<Option<Vec<u8>>, Failure> {
-    let total = schedule.shape().ands.saturating_mul(repeat);
-    let _progress = Showing::start(session.watch(), total);
+    let _showing = running.show(schedule.shape().ands.saturating_mul(repeat));
     let mut source = schedule.source();
     let mut first = None;
     for instance in 0..repeat {
-        let output = session.run(&mut source, input).map_err(|error| failed(&error))?;
+        let output = running.session.run(&mut source, input).map_err(|error| match error {
+            Error::Ended { .. } if instance > 0 => failed(&error).and(&format!(
+                "{instance} of {repeat} instances are done: is --repeat the same there?"
+            )),
+            _ => failed(&error),
+        })?;
         if instance == 0 {
             first = Some(output);
         } else if first.as_ref() != Some(&output) {
@@ -282,57 +308,38 @@ fn compute(
     Ok(first.flatten())
 }
 
-/// A thread that shows the progress of a session on a terminal.
-struct Showing {
-    stop: Option<std::sync::mpsc::Sender<()>>,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-impl Showing {
-    fn start(watch: Watch, total: u64) -> Self {
-        let (stop, stopped) = std::sync::mpsc::channel();
-        let show = move || {
-            let progress = Progress::steps(total);
-            let mut shown = 0;
-            while stopped.recv_timeout(Duration::from_millis(100))
-                == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
-            {
-                let now = watch.ands();
-                progress.advance(usize::try_from(now - shown).unwrap_or(0));
-                progress.doing(if now == 0 { "waiting for the other party" } else { "ANDs" });
-                shown = now;
-            }
-        };
-        // Without a thread nothing is shown.
-        let thread = thread::Builder::new().name("progress".into()).spawn(show).ok();
-        Self { stop: Some(stop), thread }
-    }
-}
-
-impl Drop for Showing {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 /// This party's input.
 fn input(arguments: &Arguments) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let text = match &arguments.input_file {
-        Some(path) if path.as_os_str() == "-" => std::io::read_to_string(std::io::stdin())
-            .map_err(|error| Failure::Failed(format!("cannot read standard input: {error}")))?,
-        Some(path) => {
-            std::fs::read_to_string(path).map_err(|error| Failure::reading(path, &error))?
+        Some(path) if path.as_os_str() == "-" => {
+            text(io::stdin().lock(), Path::new("standard input"))?
         }
-        None => arguments.input.clone().unwrap_or_default(),
+        Some(path) => {
+            let file = File::open(path).map_err(|error| Failure::reading(path, &error))?;
+            text(file, path)?
+        }
+        None => Zeroizing::new(arguments.input.clone().unwrap_or_default()),
     };
-    let text = Zeroizing::new(text);
-    let bytes = circuits::parse_hex(text.trim()).ok_or_else(|| {
-        Failure::Usage("the input is not hexadecimal: give two digits a byte".into())
+    let wrong = |error| Failure::Usage(format!("the input is not hexadecimal: {error}"));
+    circuits::parse_hex(text.trim()).map_err(wrong)
+}
+
+/// The text of an input.
+fn text(from: impl Read, path: &Path) -> Result<Zeroizing<String>, Failure> {
+    let mut text = Zeroizing::new(String::new());
+    let read = from.take(MAX_INPUT_TEXT + 1).read_to_string(&mut text);
+    let len = read.map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => {
+            let path = path.display();
+            Failure::Usage(format!("{path}: not hexadecimal; `xxd -p` makes it of a binary file"))
+        }
+        _ => Failure::reading(path, &error),
     })?;
-    Ok(Zeroizing::new(bytes))
+    if len as u64 > MAX_INPUT_TEXT {
+        let message = format!("{}: longer than any input can be", path.display());
+        return Err(Failure::Usage(message));
+    }
+    Ok(text)
 }
 
 /// What an error of the crate is here.
@@ -340,8 +347,11 @@ pub(super) fn failed(error: &Error) -> Failure {
     let message = error.to_string();
     match error {
         _ if error.is_security() => Failure::Refused(message),
-        Error::Differs { .. }
-        | Error::Sizes { .. }
+        Error::Aborted { reason: Reason::Unproven, .. } => Failure::Refused(message),
+        Error::Sizes { .. } | Error::Differs { what: "the circuit" } => Failure::Usage(message)
+            .and("compare the SHA-256 that `sunder circuit info` prints at both"),
+        Error::Aborted { reason: Reason::Version | Reason::Role | Reason::Differs, .. }
+        | Error::Differs { .. }
         | Error::SameRole { .. }
         | Error::Version { .. }
         | Error::InputLen { .. }

@@ -8,6 +8,7 @@ mod relay;
 mod send;
 mod serve;
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -86,6 +87,18 @@ pub(super) fn security(
 
 pub(super) fn parse_choice(name: &str) -> Result<Choice, String> {
     name.parse().map_err(|error: Error| error.to_string())
+}
+
+/// The address under which other hosts reach this one, as far as it is known.
+pub(super) fn reachable(address: SocketAddr) -> Option<SocketAddr> {
+    if !address.ip().is_unspecified() {
+        return Some(address);
+    }
+    // The address from which the system would send to others. Nothing is sent.
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    let ip: IpAddr = socket.local_addr().ok()?.ip();
+    Some((ip, address.port()).into())
 }
 
 /// What an error of the crate is here.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
@@ -53,6 +54,7 @@ impl Running {
     fn start(place: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command.arg("compute").args(arguments).current_dir(place).stdin(Stdio::null());
+        command.env("XDG_STATE_HOME", place);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let errors = BufReader::new(child.stderr.take().unwrap());
         Self { child, errors }
@@ -66,11 +68,24 @@ impl Running {
     /// Starts one whose arguments say that it listens. Its address.
     fn started(place: &Path, arguments: &[&str]) -> (Self, String) {
         let mut running = Self::start(place, arguments);
-        let mut line = String::new();
-        running.errors.read_line(&mut line).unwrap();
-        let address = line.trim_end().strip_prefix("note: listening on ");
+        let line = running.line();
+        let address = line.strip_prefix("note: listening on ");
         let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
         (running, address)
+    }
+
+    /// The next line of standard error.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.errors.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// The arguments of the command for the other party, which the next line has.
+    fn others_command(&mut self) -> String {
+        let line = self.line();
+        let arguments = line.strip_prefix("note: the other party: sunder compute ");
+        arguments.unwrap_or_else(|| panic!("{line}")).to_owned()
     }
 
     fn end(mut self) -> Ended {
@@ -185,6 +200,11 @@ fn parties_that_want_something_else_say_so_in_one_line() {
         (&aes[..], "--circuit and.txt --input 01", "the circuit is not the same"),
         ("--circuit and.txt --input 01 --scheme glnp15", "--circuit and.txt --input 01", "scheme"),
         ("--circuit and.txt --input 01 --private-output", "--circuit and.txt --input 00", "output"),
+        (
+            "--circuit and.txt --input 01 --transfers softspoken2",
+            "--circuit and.txt --input 01",
+            "--transfers",
+        ),
     ] {
         for ended in both(&words(garbler), &words(evaluator)) {
             assert_eq!(ended.code, 2, "{}", ended.errors);
@@ -200,7 +220,9 @@ fn wrong_circuits_and_inputs_are_refused_before_anybody_is_asked() {
     fs::write(place.path().join("bad.txt"), "1 3\n2 1 1\n1 1\n\n2 1 0 9 2 AND\n").unwrap();
     for (arguments, expected) in [
         ("--circuit aes128 --input 00", "must have 16 bytes"),
-        ("--circuit aes128 --input 0x00", "not hexadecimal"),
+        ("--circuit aes128 --input 0x00", "not hexadecimal: leave 0x"),
+        ("--circuit aes128 --input 012", "it has 3 digits; give two for each byte"),
+        ("--circuit aes128 --input 01:2", "character 3 is no digit"),
         ("--circuit no-such --input 00", "neither a file nor one of"),
         ("--circuit sha256 --input-file /no/such/file", "No such file"),
         ("--circuit aes128 --input 00 --scheme rot13", "rot13"),
@@ -214,6 +236,104 @@ fn wrong_circuits_and_inputs_are_refused_before_anybody_is_asked() {
         assert!(ended.code > 0, "{}", ended.errors);
         assert!(ended.error().contains(expected), "{}", ended.errors);
     }
+}
+
+#[test]
+fn what_is_wrong_with_a_circuit_that_loads_slowly_is_told_to_the_other_party() {
+    for (content, own, others) in [
+        (
+            "1 3\n2 1 1\n1 1\n\n2 1 0 9 2 AND\n",
+            "line 5: there is no wire 9",
+            "cannot load its circuit",
+        ),
+        (&AND.replace("2 1 1", "2 0 2")[..], "the circuit takes 0 bits", "its input does not fit"),
+    ] {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("and.txt"), AND).unwrap();
+        let slow = place.path().join("slow.txt");
+        assert!(Command::new("mkfifo").arg(&slow).status().unwrap().success());
+        let arguments = words("--role garbler --circuit slow.txt --input 01");
+        let (garbler, address) = Running::listen(place.path(), &arguments);
+        let arguments =
+            format!("--role evaluator --circuit and.txt --input 01 --connect {address}");
+        let evaluator = Running::start(place.path(), &words(&arguments));
+        fs::write(&slow, content).unwrap();
+        let [garbler, evaluator] = [garbler, evaluator].map(Running::end);
+        assert_eq!((garbler.code, evaluator.code), (2, 1), "{}", evaluator.errors);
+        assert!(garbler.error().contains(own), "{}", garbler.errors);
+        assert!(evaluator.error().contains(others), "{}", evaluator.errors);
+    }
+}
+
+#[test]
+fn a_party_that_computes_fewer_times_ends_the_other_one() {
+    let file = "--circuit and.txt --input 01";
+    let [garbler, evaluator] = both(&words(file), &words(&format!("{file} --repeat 2")));
+    assert_eq!(garbler.output(), "01");
+    assert_eq!(evaluator.code, 1);
+    assert!(evaluator.error().contains("is --repeat the same there?"), "{}", evaluator.errors);
+}
+
+#[test]
+fn the_printed_command_is_that_of_the_other_party() {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("and.txt"), AND).unwrap();
+    fs::write(place.path().join("FILE"), "0 1\n").unwrap();
+    let arguments = "--role evaluator --circuit and.txt --input 01 --scheme glnp15 --repeat 2 \
+                     --transfers softspoken4 --output-to garbler";
+    for place_of_key in ["", " --identity key"] {
+        let key = place.path().join("key");
+        fs::write(&key, "5a".repeat(32)).unwrap();
+        fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
+        let arguments = format!("{arguments}{place_of_key}");
+        let (mut evaluator, _) = Running::listen(place.path(), &words(&arguments));
+        let command = evaluator.others_command();
+        let garbler = Running::start(place.path(), &words(&command)).end();
+        assert_eq!((garbler.output(), evaluator.end().output()), ("01", ""));
+        assert_eq!(command.contains("--key"), !place_of_key.is_empty(), "{command}");
+        let is_said = garbler.errors.contains("without encryption");
+        assert_eq!(is_said, place_of_key.is_empty(), "{}", garbler.errors);
+    }
+}
+
+#[test]
+fn every_transport_carries_a_computation() {
+    // mptcp may be tcp, by the system.
+    for (transport, _) in transport::names().filter(|(name, _)| *name != "mptcp") {
+        let place = tempfile::tempdir().unwrap();
+        let arguments = format!("--role evaluator --circuit aes128 --input {BLOCK}");
+        let (evaluator, address) = Running::listen(place.path(), &words(&arguments));
+        let address = if transport == "micss" { format!("{address},{address}") } else { address };
+        let arguments = format!(
+            "--role garbler --circuit aes128 --input {KEY} --connect {address} --explain \
+             --transport {transport}"
+        );
+        let garbler = Running::start(place.path(), &words(&arguments)).end();
+        assert_eq!((garbler.output(), evaluator.end().output()), (ENCRYPTED, ENCRYPTED));
+        let explained = format!("note: {transport}: as the command says");
+        assert!(garbler.errors.contains(&explained), "{}", garbler.errors);
+    }
+}
+
+#[test]
+fn two_parties_meet_at_a_relay() {
+    let place = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(["transport", "relay", "--listen", "127.0.0.1:0"]).current_dir(place.path());
+    command.env("RUNTIME_DIRECTORY", place.path()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut relay = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(relay.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim_end().strip_prefix("listening on ").unwrap();
+    fs::write(place.path().join("FILE"), BLOCK).unwrap();
+    let arguments = format!("--role garbler --circuit aes128 --input {KEY} --via {address}");
+    let mut garbler = Running::start(place.path(), &words(&arguments));
+    assert_eq!(garbler.line(), format!("note: waiting at {address}"));
+    let command = garbler.others_command();
+    let evaluator = Running::start(place.path(), &words(&command)).end();
+    assert_eq!((evaluator.output(), garbler.end().output()), (ENCRYPTED, ENCRYPTED));
+    relay.kill().unwrap();
+    relay.wait().unwrap();
 }
 
 #[test]
@@ -271,15 +391,33 @@ fn two_columns_have_values_in_common() {
     for ended in run("") {
         assert_eq!(ended.output(), "bob@example.com\no'hara, c");
     }
-    let [garbler, evaluator] = run("--json --private-output").map(|ended| ended.json());
-    assert_eq!(garbler["common"], Value::Null);
-    assert_eq!(evaluator["common"].as_array().unwrap().len(), 2);
-    assert_eq!((&garbler["own_values"], &evaluator["own_values"]), (&3.into(), &3.into()));
+    for options in ["--json --private-output", "--json"] {
+        let [garbler, evaluator] = run(options).map(|ended| ended.json());
+        assert_eq!(garbler["common"].is_null(), options.contains("private"));
+        assert_eq!(evaluator["common"].as_array().unwrap().len(), 2);
+        assert_eq!((&garbler["own_values"], &evaluator["own_values"]), (&3.into(), &3.into()));
+        assert_eq!(garbler["phases"].as_array().unwrap().len(), 7);
+        let predicted =
+            format!("psi a.csv --column email --rows 7 --role garbler --dry-run {options}");
+        let predicted = Running::start(place.path(), &words(&predicted)).end().json();
+        for bytes in ["bytes_sent", "bytes_received"] {
+            assert_eq!(predicted[bytes], garbler[bytes], "{options}");
+        }
+    }
+    // Both say what is not the same.
+    let (garbler, address) = Running::started(place.path(), &words(listening));
+    let other = format!("psi b.csv --column email --rows 8 --role evaluator --connect {address}");
+    for ended in [Running::start(place.path(), &words(&other)), garbler].map(Running::end) {
+        assert_eq!(ended.code, 2, "{}", ended.errors);
+        assert!(ended.error().contains("compute psi` with --rows"), "{}", ended.errors);
+    }
     for (arguments, expected) in [
         ("psi a.csv --column mail --role garbler --listen 127.0.0.1:0", "there are id, email"),
         ("psi a.csv --column id --rows 3 --role garbler --listen 127.0.0.1:0", "--rows 3"),
         ("psi c.csv --column id --role garbler --listen 127.0.0.1:0", "c.csv"),
         ("psi a.csv --column id --role garbler", "--listen ADDR"),
+        ("psi a.csv --column id --delimiter ; --role garbler --listen 127.0.0.1:0", "--delimiter"),
+        ("psi a.csv --column id --delimiter ;; --role garbler --listen 127.0.0.1:0", "ASCII"),
         (
             "psi a.csv --column id --role garbler --listen 127.0.0.1:0 --output-to garbler",
             "instead",

@@ -2,6 +2,7 @@
 //! output with the document, and searches for the files, modules and items that documents name.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,6 +25,40 @@ fn the_examples_in_the_guide_to_channels_are_correct() {
     write("shared.toml", [three, group].concat());
     write("five.toml", five.to_owned());
     assert_eq!(run_examples(&guide, place.path()), 4);
+}
+
+#[test]
+fn the_examples_in_the_guide_to_computing_are_correct() {
+    let guide = document("docs/guides/compute.md");
+    let place = tempfile::tempdir().unwrap();
+    let sunder = Path::new(env!("CARGO_BIN_EXE_sunder")).parent().unwrap().display();
+    let path = format!("{sunder}:{}", std::env::var("PATH").unwrap());
+    let mut expected = Vec::new();
+    let scripts: Vec<&str> = guide.split("```sh\n").skip(1).collect();
+    assert_eq!(scripts.len(), 4);
+    for script in scripts {
+        let (script, rest) = script.split_once("```").unwrap();
+        // Without an output of its own, that of the example before.
+        if let Some((_, output)) = rest.split_once("```text\n") {
+            expected = output.split("```").next().unwrap().lines().collect();
+        }
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let script = format!("{}\nwait\n", script.replace(":7001", &format!(":{port}")));
+        let mut command = Command::new("sh");
+        command.args(["-e", "-c", &script]).env("PATH", &path).env("XDG_STATE_HOME", place.path());
+        command.current_dir(place.path());
+        let output = command.output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let mut printed: Vec<&str> = printed.lines().collect();
+        printed.sort_unstable();
+        assert_eq!(printed, expected, "{script}{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let example = document("crates/compute/examples/cohorts.rs");
+    let example: Vec<&str> = example.lines().map(str::trim).collect();
+    assert!(example.len() < 60);
+    for line in blocks(&guide, "rust").flat_map(str::lines) {
+        assert!(example.contains(&line.trim()), "{line}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `sunder circuit convert`.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         });
     };
     let file = create(path)?;
-    write(&circuit, format, file, |error| Failure::writing(path, error))
+    let written = write(&circuit, format, file, |error| Failure::writing(path, error));
+    written.inspect_err(|_| remove(path))
+}
+
+/// Removes a file that could not be written to its end.
+pub(super) fn remove(path: &Path) {
+    // Why it could not be written matters more.
+    let _ = fs::remove_file(path);
 }
 
 /// Creates a file that does not exist.

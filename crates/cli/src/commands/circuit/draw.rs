@@ -40,5 +40,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         widths::svg(&arguments.circuit, &circuit)?
     };
     let mut file = convert::create(&arguments.out)?;
-    file.write_all(svg.as_bytes()).map_err(|error| Failure::writing(&arguments.out, &error))
+    file.write_all(svg.as_bytes()).map_err(|error| {
+        convert::remove(&arguments.out);
+        Failure::writing(&arguments.out, &error)
+    })
 }

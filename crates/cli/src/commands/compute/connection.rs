@@ -6,11 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keys::PublicKey;
-use transport::{Choice, Connection, Error, Exchange, Listener, Options, connect};
+use transport::{Choice, Connection, Error, Exchange, Listener, Options, Step, connect};
 
-use crate::commands::transport::{failed, parse_choice, security};
+use crate::commands::transport::{failed, parse_choice, reachable, security};
 use crate::console;
 use crate::failure::Failure;
+use crate::progress::Progress;
 
 /// How often a party tries to connect to one that does not listen yet.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -22,13 +23,17 @@ pub(super) struct Connecting {
     /// Wait for the other party at this address
     #[arg(long, value_name = "ADDR", conflicts_with = "connect")]
     listen: Option<String>,
+    /// Wait for the other party at a relay (`sunder transport relay`), if nobody reaches this host
+    /// from outside
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["listen", "connect"])]
+    via: Option<String>,
     /// Connect to the other party, which listens there
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) connect: Option<String>,
     /// How long to try to connect while the other party does not listen yet, in seconds
     #[arg(long, value_name = "S", default_value_t = 10)]
     wait: u32,
-    /// The transport of the party that connects: auto, or the name of one
+    /// The transport: auto, or the name of one. The party that connects chooses
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_choice)]
     transport: Choice,
     /// The public key of the other party: it prints it when it listens. May be given several times
@@ -47,6 +52,9 @@ pub(super) struct Connecting {
     /// Use udp although the path loses some of what is sent: it may fail at any time
     #[arg(long)]
     accept_loss: bool,
+    /// Load the circuit before meeting the other party, not meanwhile
+    #[arg(long)]
+    pub(super) load_first: bool,
 }
 
 /// A connection to the other party.
@@ -57,13 +65,25 @@ pub(super) struct Met {
 }
 
 impl Connecting {
+    /// Where the parties meet.
     fn address(&self) -> &str {
-        self.listen.as_ref().or(self.connect.as_ref()).map_or("", String::as_str)
+        let address = self.listen.as_ref().or(self.connect.as_ref()).or(self.via.as_ref());
+        address.map_or("", String::as_str)
+    }
+
+    /// Whether no other host is involved.
+    fn is_local(&self) -> bool {
+        self.via.is_none() && self.address().split(',').all(is_loopback)
+    }
+
+    /// Why the transport is used, if it was not chosen here.
+    pub(super) fn default_reason(&self) -> &'static str {
+        if self.connect.is_some() { "as the command says" } else { "the other party has chosen it" }
     }
 
     /// Whether the transport is to be chosen for the exchange.
     pub(super) fn chooses(&self) -> bool {
-        self.connect.is_some() && self.transport == Choice::Auto && !is_loopback(self.address())
+        self.connect.is_some() && self.transport == Choice::Auto && !self.is_local()
     }
 }
 
@@ -76,8 +96,7 @@ pub(super) fn options(
     exchange: Option<Exchange>,
 ) -> Result<Options, Failure> {
     let has_keys = connecting.identity.is_some() || !connecting.key.is_empty();
-    let is_local = is_loopback(connecting.address());
-    let is_insecure = connecting.insecure || (is_local && !has_keys);
+    let is_insecure = connecting.insecure || (connecting.is_local() && !has_keys);
     let security = security(connecting.identity.as_ref(), &connecting.key, is_insecure)?;
     Ok(Options {
         transport: connecting.transport,
@@ -98,7 +117,7 @@ pub(super) fn meet(
     exchange: Option<Exchange>,
     rest: &str,
 ) -> Result<Met, Failure> {
-    if connecting.insecure && !is_loopback(connecting.address()) {
+    if connecting.insecure && !connecting.is_local() {
         console::warning("insecure: whoever is on the path can read and change what is exchanged");
     }
     if connecting.address().is_empty() {
@@ -106,10 +125,22 @@ pub(super) fn meet(
         return Err(Failure::Usage(message.into()));
     }
     let options = options(connecting, exchange)?;
-    if let Some(address) = &connecting.listen {
-        return listen(address, &options, rest);
+    let is_plain = !connecting.insecure && options.security.public_key().is_none();
+    if let Some(address) = &connecting.connect {
+        if is_plain {
+            note_without_encryption();
+        }
+        return retry(address, &options, Duration::from_secs(connecting.wait.into()));
     }
-    retry(connecting.address(), &options, Duration::from_secs(connecting.wait.into()))
+    let listener = listen(connecting, &options, rest)?;
+    if is_plain {
+        note_without_encryption();
+    }
+    accept(&listener, &options)
+}
+
+fn note_without_encryption() {
+    console::note("without encryption: nothing leaves this machine (--identity and --key encrypt)");
 }
 
 fn is_loopback(address: &str) -> bool {
@@ -119,33 +150,48 @@ fn is_loopback(address: &str) -> bool {
     }
 }
 
-fn listen(address: &str, options: &Options, rest: &str) -> Result<Met, Failure> {
-    let listener = Listener::bind(address, options).map_err(|error| failed(&error))?;
-    let address = listener.local_addr();
-    let key = options.security.public_key();
-    announce(address, key, rest);
-    let connection = listener.accept().map_err(|error| failed(&error))?;
-    Ok(Met { connection, connect: Duration::ZERO })
+/// Listens, or waits at a relay, and says the command for the other party.
+fn listen(connecting: &Connecting, options: &Options, rest: &str) -> Result<Listener, Failure> {
+    // Who is refused is logged.
+    service::log::start(console::wants_colour(&std::io::stderr()))?;
+    let (listener, to) = if let Some(relay) = &connecting.via {
+        let (listener, token) = Listener::via(relay, options).map_err(|error| failed(&error))?;
+        console::note(&format!("waiting at {relay}"));
+        (listener, format!("{token}@{relay}"))
+    } else {
+        let listener = Listener::bind(connecting.address(), options);
+        let listener = listener.map_err(|error| failed(&error))?;
+        let address = listener.local_addr();
+        console::note(&format!("listening on {address}"));
+        let to = reachable(address)
+            .map_or_else(|| format!("HOST:{}", address.port()), |to| to.to_string());
+        (listener, to)
+    };
+    let key = match options.security.public_key() {
+        Some(key) => format!(" --key {key}"),
+        None if connecting.insecure => " --insecure".into(),
+        None => String::new(),
+    };
+    console::note(&format!("the other party: sunder compute {rest} --connect {to}{key}"));
+    Ok(listener)
 }
 
-/// Says the command for the other party.
-fn announce(address: SocketAddr, key: Option<PublicKey>, rest: &str) {
-    console::note(&format!("listening on {address}"));
-    let host = match address.ip() {
-        ip if ip.is_unspecified() => format!("HOST:{}", address.port()),
-        _ => address.to_string(),
-    };
-    let key = match key {
-        Some(key) => format!(" --key {key}"),
-        None if address.ip().is_loopback() => String::new(),
-        None => " --insecure".into(),
-    };
-    console::note(&format!("the other party: sunder compute {rest} --connect {host}{key}"));
+/// The first connection.
+fn accept(listener: &Listener, options: &Options) -> Result<Met, Failure> {
+    let connection = listener.accept().map_err(|error| failed(&error))?;
+    let transport = connection.transport();
+    if options.transport != Choice::Auto && options.transport != Choice::Named(transport) {
+        console::note(&format!(
+            "the other party has connected by {transport}: its --transport counts"
+        ));
+    }
+    Ok(Met { connection, connect: Duration::ZERO })
 }
 
 /// Connects, as soon as the other party listens.
 fn retry(address: &str, options: &Options, wait: Duration) -> Result<Met, Failure> {
     let end = Instant::now() + wait;
+    let mut waiting = None;
     loop {
         let start = Instant::now();
         match connect(address, options) {
@@ -154,6 +200,9 @@ fn retry(address: &str, options: &Options, wait: Duration) -> Result<Met, Failur
                 if source.kind() == std::io::ErrorKind::ConnectionRefused
                     && Instant::now() < end =>
             {
+                waiting
+                    .get_or_insert_with(Progress::unknown)
+                    .doing("until the other party listens");
                 thread::sleep(RETRY_INTERVAL);
             }
             Err(Error::NoKey { .. }) => {
@@ -162,6 +211,12 @@ fn retry(address: &str, options: &Options, wait: Duration) -> Result<Met, Failur
                      listens; pass it with --key"
                 );
                 return Err(Failure::Usage(message));
+            }
+            Err(
+                error @ (Error::Io { step: Step::Connect(_), .. }
+                | Error::TimedOut { step: Step::Connect(_), .. }),
+            ) => {
+                return Err(failed(&error).and("does the other party listen there?"));
             }
             Err(error) => return Err(failed(&error)),
         }

@@ -8,8 +8,7 @@ use serde::Serialize;
 use transport::Exchange;
 use transport::choice::{Decision, examine};
 
-use super::Arguments;
-use super::connection;
+use super::connection::{self, Connecting};
 use super::loading::Loaded;
 use crate::commands::transport::failed;
 use crate::console;
@@ -17,6 +16,16 @@ use crate::failure::Failure;
 
 /// How long garbling and evaluating are measured.
 const MEASURING: Duration = Duration::from_millis(300);
+
+/// What is predicted.
+pub(super) struct Prediction<'a> {
+    pub(super) connecting: &'a Connecting,
+    pub(super) circuit: &'a str,
+    pub(super) role: Role,
+    pub(super) settings: &'a Settings,
+    pub(super) instances: u32,
+    pub(super) json: bool,
+}
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -50,30 +59,28 @@ pub(super) fn exchange(traffic: Traffic, role: Role) -> Exchange {
     Exchange { sent, received, rounds: round_trips }
 }
 
-/// Predicts, and prints that.
+/// Predicts what `traffic` and the circuit take, and prints that.
 ///
 /// # Errors
 /// If nobody listens at the address.
 pub(super) fn run(
-    arguments: &Arguments,
-    role: Role,
-    settings: &Settings,
+    prediction: &Prediction,
+    traffic: Traffic,
     loaded: &Loaded,
 ) -> Result<(), Failure> {
-    let instances = u32::try_from(arguments.repeat.get()).unwrap_or(u32::MAX);
+    let &Prediction { connecting, circuit, role, settings, instances, json } = prediction;
     let mut source = loaded.schedule.source();
-    let traffic = Traffic::of(&mut source, settings, instances);
     let exchange = exchange(traffic, role);
     let measured = Steps::measure(&mut source, settings, MEASURING);
     let steps = measured.map_err(|error| super::failed(&error))?;
-    let decision = match &arguments.connecting.connect {
-        Some(address) => Some(examined(arguments, address, exchange)?),
+    let decision = match &connecting.connect {
+        Some(address) => Some(examined(connecting, address, exchange)?),
         None => None,
     };
     let network = decision.as_ref().and_then(|decision| decision.predicted);
     let predicted = steps.total(network.unwrap_or_default(), instances);
     let document = Document {
-        circuit: arguments.circuit(),
+        circuit,
         scheme: settings.scheme.name(),
         instances,
         ands: loaded.schedule.shape().ands,
@@ -90,12 +97,16 @@ pub(super) fn run(
         reason: decision.as_ref().map(|it| &it.reason[..]),
         predicted_s: predicted.as_secs_f64(),
     };
-    if arguments.json { console::print_json(&document) } else { print(&document) }
+    if json { console::print_json(&document) } else { print(&document) }
 }
 
 /// The path to the party that listens there, and what follows from it.
-fn examined(arguments: &Arguments, address: &str, exchange: Exchange) -> Result<Decision, Failure> {
-    let options = connection::options(&arguments.connecting, Some(exchange))?;
+fn examined(
+    connecting: &Connecting,
+    address: &str,
+    exchange: Exchange,
+) -> Result<Decision, Failure> {
+    let options = connection::options(connecting, Some(exchange))?;
     let examined = examine(address, &options, exchange).map_err(|error| failed(&error))?;
     Ok(examined.decision)
 }
@@ -103,7 +114,12 @@ fn examined(arguments: &Arguments, address: &str, exchange: Exchange) -> Result<
 fn print(document: &Document) -> Result<(), Failure> {
     let line = |name: &str, value: String| console::print_line(&format!("{name:<14}{value}"));
     let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
-    line("gates", format!("{} ANDs, {} times", document.ands, document.instances))?;
+    let times = if document.instances == 1 {
+        String::new()
+    } else {
+        format!(", {} times", document.instances)
+    };
+    line("gates", format!("{} ANDs{times}", document.ands))?;
     line("sent", format!("{} bytes", document.bytes_sent))?;
     line("received", format!("{} bytes", document.bytes_received))?;
     line("round trips", document.round_trips.to_string())?;

@@ -9,6 +9,7 @@ use compute::Role;
 
 use crate::circuits;
 use crate::failure::Failure;
+use crate::progress::Progress;
 
 /// How long a party waits for a circuit before it meets the other one: what is wrong with a file
 /// is then said before. A larger file is read while the transfers are set up.
@@ -16,6 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A circuit that is being loaded in a thread.
 pub(super) struct Loading {
+    pub(super) start: Instant,
     result: Receiver<Result<Loaded, Failure>>,
     loaded: Option<Loaded>,
 }
@@ -28,22 +30,49 @@ pub(super) struct Loaded {
 }
 
 impl Loading {
+    /// Begins to load a circuit.
+    ///
+    /// # Errors
+    /// If there are no threads.
+    pub(super) fn spawn(
+        load: impl FnOnce() -> Result<Circuit, Failure> + Send + 'static,
+    ) -> Result<Self, Failure> {
+        let start = Instant::now();
+        let (done, result) = channel();
+        let work = move || {
+            let loaded = load().map(|circuit| {
+                let schedule = Schedule::new(&circuit);
+                Loaded { schedule, load: start.elapsed() }
+            });
+            // Nobody waits for it any more after an error.
+            let _ = done.send(loaded);
+        };
+        let thread = thread::Builder::new().name("load".into()).spawn(work);
+        thread.map_err(|error| Failure::Failed(format!("no threads: {error}")))?;
+        Ok(Self { start, result, loaded: None })
+    }
+
     /// Waits until it is loaded.
     ///
     /// # Errors
     /// If the file is not a circuit.
     pub(super) fn wait(&mut self) -> Result<&Loaded, Failure> {
-        let loaded = match self.loaded.take() {
-            Some(loaded) => loaded,
-            None => self.result.recv().unwrap_or_else(|_| Err(lost()))?,
-        };
+        if let Some(loaded) = self.try_wait()? {
+            return Ok(self.loaded.insert(loaded));
+        }
+        let progress = Progress::unknown();
+        progress.doing("loading the circuit");
+        let loaded = self.result.recv().unwrap_or_else(|_| Err(lost()))?;
         Ok(self.loaded.insert(loaded))
     }
 
-    /// Waits for a moment.
-    fn try_wait(&mut self) -> Result<Option<&Loaded>, Failure> {
+    /// Waits for a moment. What it returns is not kept.
+    fn try_wait(&mut self) -> Result<Option<Loaded>, Failure> {
+        if let Some(loaded) = self.loaded.take() {
+            return Ok(Some(loaded));
+        }
         match self.result.recv_timeout(PATIENCE) {
-            Ok(loaded) => Ok(Some(self.loaded.insert(loaded?))),
+            Ok(loaded) => Ok(Some(loaded?)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(lost()),
         }
@@ -60,31 +89,18 @@ fn lost() -> Failure {
 /// # Errors
 /// If there is no such circuit, or the input does not fit it, as far as that is known at once.
 pub(super) fn start(name: &str, role: Role, input: Option<&[u8]>) -> Result<Loading, Failure> {
-    let load: Box<dyn FnOnce() -> Result<Circuit, Failure> + Send> = if name == "sha256" {
+    let mut loading = if name == "sha256" {
         let own = input.map_or(32, <[u8]>::len);
         let Some(rest) = 64_usize.checked_sub(own) else {
             let message = format!("sha256: one block has 64 bytes, the input {own}");
             return Err(Failure::Usage(message));
         };
         let garbler = if role == Role::Garbler { own } else { rest };
-        Box::new(move || Ok(generate::sha256(u32::try_from(garbler).unwrap_or(0))))
+        Loading::spawn(move || Ok(generate::sha256(u32::try_from(garbler).unwrap_or(0))))?
     } else {
         let name = name.to_owned();
-        Box::new(move || circuits::load(&name))
+        Loading::spawn(move || circuits::load(&name))?
     };
-    let (done, result) = channel();
-    let work = move || {
-        let start = Instant::now();
-        let loaded = load().map(|circuit| {
-            let schedule = Schedule::new(&circuit);
-            Loaded { schedule, load: start.elapsed() }
-        });
-        // Nobody waits for it any more after an error.
-        let _ = done.send(loaded);
-    };
-    let thread = thread::Builder::new().name("load".into()).spawn(work);
-    thread.map_err(|error| Failure::Failed(format!("no threads: {error}")))?;
-    let mut loading = Loading { result, loaded: None };
     let Some(input) = input else { return Ok(loading) };
     match name {
         "sha256" => {}
@@ -93,6 +109,7 @@ pub(super) fn start(name: &str, role: Role, input: Option<&[u8]>) -> Result<Load
         _ => {
             if let Some(loaded) = loading.try_wait()? {
                 check(&loaded.schedule, role, input)?;
+                loading.loaded = Some(loaded);
             }
         }
     }

@@ -3,15 +3,18 @@
 mod sets;
 mod table;
 
-use std::io::Write;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use circuit::{Circuit, Schedule, generate};
-use compute::{Learns, Role, Session};
+use compute::predict::Traffic;
+use compute::{Error, Learns, Reason, Role, Session, Settings};
 use serde::Serialize;
 
-use super::connection::{Connecting, Met, meet};
+use super::connection::Connecting;
+use super::dry_run::{self, Prediction};
+use super::loading::Loading;
+use super::report::Costs;
+use super::running::{Running, Start};
 use super::{OutputTo, Protocol, RoleName, failed};
 use crate::console;
 use crate::failure::Failure;
@@ -20,7 +23,8 @@ use sets::{NUMBER_BITS, OwnSet};
 /// Finds the values that one column of each party's CSV file have in common.
 ///
 /// Each party learns these values, and of the others only that there are at most --rows. Values are
-/// compared as they are, without spaces around them. Both parties give the same --rows.
+/// compared as they are, without spaces around them: bring them into one form first (small letters,
+/// for example). Both parties give the same --rows.
 ///
 /// Security is semi-honest: it holds if both parties run this program unchanged. A party can put
 /// any values into its own file, and learns which of them the other has.
@@ -33,9 +37,12 @@ pub(super) struct Arguments {
     /// The name of the column
     #[arg(long, value_name = "NAME")]
     column: String,
-    /// The most different values of a party: more take more time
+    /// The character between the columns
+    #[arg(long, value_name = "CHARACTER", default_value = ",", value_parser = delimiter)]
+    delimiter: u8,
+    /// The most different values of a party: more take more time and memory
     #[arg(long, value_name = "N", default_value = "1000",
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+          value_parser = clap::value_parser!(u32).range(1..=MAX_ROWS))]
     rows: u32,
     /// This party's role; the other party has the other one
     #[arg(long, value_enum)]
@@ -44,15 +51,35 @@ pub(super) struct Arguments {
     connecting: Connecting,
     #[command(flatten)]
     protocol: Protocol,
+    /// Say what a run will take: bytes, round trips, and time, for the path to the party that
+    /// listens at --connect
+    #[arg(long)]
+    dry_run: bool,
+    /// Say why auto uses the transport that it uses
+    #[arg(long)]
+    explain: bool,
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
 }
 
 const HELP: &str = "\
+Example, on two hosts: the party that listens prints the command for the other, with its key.
+  sunder compute psi a.csv --column email --role garbler --listen 0.0.0.0:7001
+
 Example, on one machine:
   sunder compute psi a.csv --column email --role garbler --listen 127.0.0.1:7001 &
   sunder compute psi b.csv --column email --role evaluator --connect 127.0.0.1:7001";
+
+/// The most rows: their circuit is held in memory.
+const MAX_ROWS: i64 = 100_000;
+
+fn delimiter(text: &str) -> Result<u8, &'static str> {
+    match text.as_bytes() {
+        &[byte] if byte.is_ascii() && !b"\"\r\n".contains(&byte) => Ok(byte),
+        _ => Err("it must be one ASCII character, and no quote or line end"),
+    }
+}
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -62,10 +89,11 @@ struct Document<'a> {
     own_values: usize,
     rows: u32,
     ands: u64,
+    scheme: &'a str,
+    transfers: &'a str,
     transport: &'a str,
-    bytes_sent: u64,
-    bytes_received: u64,
-    run_s: f64,
+    #[serde(flatten)]
+    costs: &'a Costs,
 }
 
 /// Finds the common values.
@@ -73,47 +101,65 @@ struct Document<'a> {
 /// # Errors
 /// If the file has no such column or too many values, or the other party fails.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let role = arguments.role.role();
-    let mut settings = arguments.protocol.settings();
-    let is_told = match arguments.protocol.output_to() {
+    let Arguments { connecting, protocol, rows, json, .. } = arguments;
+    let (role, rows, json) = (arguments.role.role(), *rows, *json);
+    // The garbler knows the order of this output: it gets the common values in another instance.
+    let settings = Settings { learns: Learns::Evaluator, ..protocol.settings() };
+    let tells = match protocol.output_to() {
         OutputTo::Both => true,
-        OutputTo::Evaluator => role == Role::Evaluator,
+        OutputTo::Evaluator => false,
         OutputTo::Garbler => {
             let message = "--output-to garbler: let that party be the evaluator instead";
             return Err(Failure::Usage(message.into()));
         }
     };
-    let values = table::column(&arguments.file, &arguments.column)?;
-    let set = OwnSet::new(values, role, arguments.rows as usize)?;
-    let role_name = role.other();
-    let rest = format!("psi FILE --column NAME --rows {} --role {role_name}", arguments.rows);
-    let Met { connection, .. } = meet(&arguments.connecting, None, &rest)?;
-    let begun = Instant::now();
-    let transport = connection.transport();
-    // The garbler knows the order of this output: it gets the common values in another instance.
-    settings.learns = Learns::Evaluator;
-    let mut session = Session::start(connection, role, settings).map_err(|error| failed(&error))?;
-    let schedule = Schedule::new(&generate::intersection(arguments.rows, NUMBER_BITS));
-    let output = session.run(&mut schedule.source(), &set.input()?);
-    let mut common = output.map_err(|error| failed(&error))?;
-    if matches!(arguments.protocol.output_to(), OutputTo::Both) {
-        common = tell(&mut session, common, arguments.rows)?;
+    let values = table::column(&arguments.file, &arguments.column, arguments.delimiter)?;
+    let set = OwnSet::new(values, role, rows as usize)?;
+    let input = set.input()?;
+    let mut loading = Loading::spawn(move || Ok(generate::intersection(rows, NUMBER_BITS)))?;
+    let traffic = |schedule: &Schedule| traffic(schedule, &settings, tells.then_some(rows));
+    if arguments.dry_run {
+        let loaded = loading.wait()?;
+        let (circuit, instances, settings) = ("psi", 1, &settings);
+        let prediction = Prediction { connecting, circuit, role, settings, instances, json };
+        return dry_run::run(&prediction, traffic(&loaded.schedule), loaded);
     }
+    let (other, options) = (role.other(), protocol.options());
+    let rest = format!("psi FILE --column NAME --rows {rows} --role {other}{options}");
+    let start = Start { connecting, role, settings, rest: &rest, explain: arguments.explain };
+    let mut running = start.open(&mut loading, traffic, |_| Ok(()))?;
+    let schedule = &loading.wait()?.schedule;
+    let common = find(&mut running, schedule, &input, tells.then_some(rows));
+    let common = common.map_err(|error| explained(&error, rows))?;
     let common = common.map(|numbers| set.named(&numbers));
-    let (sent, received) = (session.figures().map(|it| it.bytes_sent), session.figures());
+    let (transport, costs) = (running.transport, running.finish()?);
     let document = Document {
         role: role.to_string(),
-        common: if is_told { common.as_deref() } else { None },
+        common: common.as_deref().filter(|_| tells || role == Role::Evaluator),
         own_values: set.len(),
-        rows: arguments.rows,
+        rows,
         ands: schedule.shape().ands,
+        scheme: settings.scheme.name(),
+        transfers: protocol.transfers.name(),
         transport,
-        bytes_sent: sent.iter().sum(),
-        bytes_received: received.iter().map(|it| it.bytes_received).sum(),
-        run_s: begun.elapsed().as_secs_f64(),
+        costs: &costs,
     };
-    session.finish().map_err(|error| failed(&error))?;
-    print(&document, arguments.json)
+    if json { console::print_json(&document) } else { print(&document) }
+}
+
+/// Finds the numbers of the common values. So many rows are told to the garbler.
+fn find(
+    running: &mut Running,
+    schedule: &Schedule,
+    input: &[u8],
+    told: Option<u32>,
+) -> Result<Option<Vec<u8>>, Error> {
+    let _showing = running.show(schedule.shape().ands);
+    let common = running.session.run(&mut schedule.source(), input)?;
+    match told {
+        Some(rows) => tell(&mut running.session, common, rows),
+        None => Ok(common),
+    }
 }
 
 /// The evaluator tells the garbler the common numbers, in ascending order, as its input of another
@@ -122,35 +168,60 @@ fn tell(
     session: &mut Session,
     common: Option<Vec<u8>>,
     rows: u32,
-) -> Result<Option<Vec<u8>>, Failure> {
+) -> Result<Option<Vec<u8>>, Error> {
+    session.set_learns(Learns::Both);
+    let told = common.map_or_else(Vec::new, |numbers| sets::sorted(&numbers));
+    session.run(&mut telling(rows).source(), &told)
+}
+
+/// A circuit whose output is the evaluator's input.
+fn telling(rows: u32) -> Schedule {
     let mut circuit = Circuit::new(&[0, rows * NUMBER_BITS]);
     let input: Vec<_> = circuit.input(1).collect();
     circuit.output(&input);
-    session.set_learns(Learns::Both);
-    let told = common.map_or_else(Vec::new, |numbers| sets::sorted(&numbers));
-    let told = session.run(&mut Schedule::new(&circuit).source(), &told);
-    told.map_err(|error| failed(&error))
+    Schedule::new(&circuit)
 }
 
-fn print(document: &Document, json: bool) -> Result<(), Failure> {
-    if json {
-        return console::print_json(document);
+/// What the parties send; so many rows are told to the garbler.
+fn traffic(schedule: &Schedule, settings: &Settings, told: Option<u32>) -> Traffic {
+    let found = Traffic::of(&mut schedule.source(), settings, 1);
+    let Some(rows) = told else { return found };
+    let telling = telling(rows);
+    let settings = Settings { learns: Learns::Both, ..*settings };
+    let [told, set_up] = [1, 0].map(|count| Traffic::of(&mut telling.source(), &settings, count));
+    Traffic {
+        garbler: found.garbler + told.garbler - set_up.garbler,
+        evaluator: found.evaluator + told.evaluator - set_up.evaluator,
+        round_trips: found.round_trips + told.round_trips - set_up.round_trips,
     }
-    let Some(common) = document.common else {
+}
+
+/// What an error is here.
+fn explained(error: &Error, rows: u32) -> Failure {
+    match error {
+        Error::Sizes { .. }
+        | Error::Differs { what: "the circuit" }
+        | Error::Aborted { reason: Reason::Differs, .. } => Failure::Usage(format!(
+            "the other party computes something else: it must run `sunder compute psi` with --rows \
+             {rows} and the same options, too"
+        )),
+        _ => failed(error),
+    }
+}
+
+fn print(document: &Document) -> Result<(), Failure> {
+    let &Document { common, own_values, transport, costs, .. } = document;
+    let Some(common) = common else {
         console::note("the common values are the other party's only");
         return Ok(());
     };
     for value in common {
         console::print_line(value)?;
     }
-    // The result is printed already.
-    let _ = std::io::stdout().flush();
     console::note(&format!(
-        "{} of {} values are common; {:.3} s by {}",
+        "{} of {own_values} values are common; {:.3} s by {transport}",
         common.len(),
-        document.own_values,
-        document.run_s,
-        document.transport
+        costs.run_s,
     ));
     Ok(())
 }

@@ -17,8 +17,7 @@ pub(super) struct Report<'a> {
     pub(super) transport: &'static str,
     pub(super) shape: &'a Shape,
     pub(super) output: Option<&'a [u8]>,
-    pub(super) timings: Timings,
-    pub(super) figures: [PhaseFigures; 5],
+    pub(super) costs: Costs,
 }
 
 /// How long the parts of a run took.
@@ -48,12 +47,38 @@ struct Document<'a> {
     evaluator_bits: u32,
     output_bits: usize,
     output: Option<String>,
+    #[serde(flatten)]
+    costs: &'a Costs,
+}
+
+/// What a run has taken. Times are in seconds.
+#[derive(Serialize)]
+pub(super) struct Costs {
     total_s: f64,
-    run_s: f64,
+    pub(super) run_s: f64,
     bytes_sent: u64,
     bytes_received: u64,
     peak_memory_bytes: u64,
     phases: Vec<PhaseDocument>,
+}
+
+impl Costs {
+    pub(super) fn new(timings: &Timings, figures: &[PhaseFigures; 5]) -> Self {
+        let before = [
+            PhaseDocument::before("load", timings.load),
+            PhaseDocument::before("connect", timings.connect),
+        ];
+        let phases = Phase::ALL.iter().zip(figures);
+        let phases = phases.map(|(phase, figures)| PhaseDocument::new(*phase, figures));
+        Self {
+            total_s: timings.total.as_secs_f64(),
+            run_s: timings.run.as_secs_f64(),
+            bytes_sent: figures.iter().map(|phase| phase.bytes_sent).sum(),
+            bytes_received: figures.iter().map(|phase| phase.bytes_received).sum(),
+            peak_memory_bytes: peak_memory(),
+            phases: before.into_iter().chain(phases).collect(),
+        }
+    }
 }
 
 /// Times are in seconds, memory in bytes.
@@ -109,30 +134,18 @@ impl Report<'_> {
             None => console::note("the output is the other party's only"),
         }
         let instances = self.arguments.repeat.get();
-        let seconds = self.timings.run.as_secs_f64();
-        let (sent, received) = self.bytes();
+        let times = if instances == 1 { String::new() } else { format!(", {instances} times,") };
+        let Costs { run_s, bytes_sent, bytes_received, .. } = self.costs;
         console::note(&format!(
-            "{} ANDs, {instances} times, in {seconds:.3} s by {}; {sent} bytes sent, {received} \
+            "{} ANDs{times} in {run_s:.3} s by {}; {bytes_sent} bytes sent, {bytes_received} \
              received",
             self.shape.ands, self.transport
         ));
         Ok(())
     }
 
-    fn bytes(&self) -> (u64, u64) {
-        let sent = self.figures.iter().map(|phase| phase.bytes_sent).sum();
-        (sent, self.figures.iter().map(|phase| phase.bytes_received).sum())
-    }
-
     fn document(&self) -> Document<'_> {
-        let Self { arguments, transport, shape, timings, .. } = self;
-        let (bytes_sent, bytes_received) = self.bytes();
-        let before = [
-            PhaseDocument::before("load", timings.load),
-            PhaseDocument::before("connect", timings.connect),
-        ];
-        let phases = Phase::ALL.iter().zip(&self.figures);
-        let phases = phases.map(|(phase, figures)| PhaseDocument::new(*phase, figures));
+        let Self { arguments, transport, shape, costs, .. } = self;
         Document {
             role: arguments.role().to_string(),
             circuit: arguments.circuit(),
@@ -147,12 +160,7 @@ impl Report<'_> {
             evaluator_bits: shape.evaluator_inputs,
             output_bits: shape.outputs.len(),
             output: self.output.map(hex_of),
-            total_s: timings.total.as_secs_f64(),
-            run_s: timings.run.as_secs_f64(),
-            bytes_sent,
-            bytes_received,
-            peak_memory_bytes: peak_memory(),
-            phases: before.into_iter().chain(phases).collect(),
+            costs,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! `sunder transport receive`.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +10,7 @@ use keys::PublicKey;
 use transport::files::{Event, ReceiveError, Received, Receiver};
 use transport::{Connection, Listener, Options, Security};
 
-use super::{failed, security};
+use super::{failed, reachable, security};
 use crate::console;
 use crate::failure::Failure;
 use crate::progress::Progress;
@@ -183,16 +182,4 @@ fn announce(address: &str, security: &Security) -> Result<(), Failure> {
         console::warning("insecure: anyone who reaches this address can send files");
     }
     console::print_line(&format!("sunder transport send FILE {address} {options}"))
-}
-
-/// The address under which other hosts reach this one, as far as it is known.
-fn reachable(address: SocketAddr) -> Option<SocketAddr> {
-    if !address.ip().is_unspecified() {
-        return Some(address);
-    }
-    // The address from which the system would send to others. Nothing is sent.
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
-    let ip: IpAddr = socket.local_addr().ok()?.ip();
-    Some((ip, address.port()).into())
 }

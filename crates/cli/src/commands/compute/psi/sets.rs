@@ -10,6 +10,7 @@ use circuit::{bits, generate};
 use compute::Role;
 use sha2::{Digest, Sha256};
 use sharing::{Generator, RandomError};
+use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 
@@ -53,7 +54,7 @@ impl OwnSet {
     ///
     /// # Errors
     /// If the system gives no random bytes.
-    pub(super) fn input(&self) -> Result<Vec<u8>, Failure> {
+    pub(super) fn input(&self) -> Result<Zeroizing<Vec<u8>>, Failure> {
         let random = |error: RandomError| Failure::Failed(error.to_string());
         let mut generator = Generator::seeded().map_err(random)?;
         let tag: u64 = if self.role == Role::Garbler { 0b10 } else { 0b11 };
@@ -72,7 +73,7 @@ impl OwnSet {
             }
             input.extend(bits::to_bytes(&generate::shuffle(&order)));
         }
-        Ok(input)
+        Ok(Zeroizing::new(input))
     }
 
     /// The values of the numbers that are not 0, in ascending order.

@@ -9,15 +9,19 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// If the file cannot be read, or has no such column.
-pub(super) fn column(path: &Path, name: &str) -> Result<BTreeSet<String>, Failure> {
+pub(super) fn column(path: &Path, name: &str, delimiter: u8) -> Result<BTreeSet<String>, Failure> {
     let wrong = |error: &csv::Error| Failure::Usage(format!("{}: {error}", path.display()));
     let file = std::fs::File::open(path).map_err(|error| Failure::reading(path, &error))?;
-    let mut reader = csv::Reader::from_reader(file);
+    let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(file);
     let header = reader.headers().map_err(|error| wrong(&error))?;
     let Some(at) = header.iter().position(|column| column.trim() == name) else {
         let columns: Vec<&str> = header.iter().collect();
         let (path, columns) = (path.display(), columns.join(", "));
-        return Err(Failure::Usage(format!("{path}: no column {name}; there are {columns}")));
+        let missing = Failure::Usage(format!("{path}: no column {name}; there are {columns}"));
+        return Err(match header.len() {
+            1 => missing.and("--delimiter says which character is between them"),
+            _ => missing,
+        });
     };
     let mut values = BTreeSet::new();
     for row in reader.records() {
