@@ -409,8 +409,9 @@ impl Model {
                 }
             }
             Phase::Cruise if self.is_overloaded(sample) => {
-                // A little too much: others came. Much: the path has changed.
-                let others = sample.rate > 0.8 * self.rate;
+                // Hardly less arrives: the rate was measured too high, and the queue is our own. A
+                // little less: others came. Much: the path has changed.
+                let others = (0.8..0.95).contains(&(sample.rate / self.rate));
                 self.growth = others.then(|| {
                     let window = self.rate * self.smoothed().as_secs_f64();
                     Growth::new(now, self.rate, self.in_packets(window), self.smoothed())
