@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -117,15 +118,23 @@ impl<'a> Choosing<'a> {
     fn measure(self, earlier: Losses) -> Chosen {
         let started_at = Instant::now();
         let mut racing = Racing::start(self.to, self.options);
-        // Takes some milliseconds, in which the hello is on its way.
         let congestion = self.options.congestion.clone();
         let own = move || probe::info(congestion.as_deref());
-        let _ = thread::Builder::new().name("auto".into()).spawn(own.clone());
-        let mut measures_rates = false;
+        // Takes some milliseconds, in which the hello is on its way; on a short path it would be in
+        // TCP's way.
+        let (_wanted, is_wanted) = channel::<()>();
+        let ahead = own.clone();
+        let _ = thread::Builder::new().name("auto".into()).spawn(move || {
+            if is_wanted.recv_timeout(HEAD_START) == Err(RecvTimeoutError::Timeout) {
+                ahead();
+            }
+        });
+        let (mut measures_rates, mut is_short) = (false, false);
         let measured = probe::probe(
             self.to,
             |measured| {
-                measures_rates = self.needs_rates(&measured.path(&own(), earlier));
+                is_short = self.is_short(measured.round_trip);
+                measures_rates = !is_short && self.needs_rates(&measured.path(&own(), earlier));
                 measures_rates
             },
             || {
@@ -137,7 +146,8 @@ impl<'a> Choosing<'a> {
             },
         );
         let connected_after = racing.tcp.connected_after();
-        if !measures_rates && connected_after.is_some_and(|after| self.is_short(after)) {
+        is_short |= !measures_rates && connected_after.is_some_and(|after| self.is_short(after));
+        if is_short && racing.tcp.connects_within(HEAD_START) {
             let stream = racing.take(transports::DEFAULT.name());
             let chosen = self.without_path("tcp is near the fastest on so short a path");
             return Chosen { stream, ..chosen };

@@ -90,15 +90,25 @@ impl Connecting {
 
     /// How long connecting took, if it is over.
     pub(super) fn connected_after(&mut self) -> Option<Duration> {
-        if self.connected.is_none()
-            && let Ok(result) = self.result.try_recv()
-        {
-            self.connected = Some((self.started_at.elapsed(), result));
-        }
+        self.wait(Duration::ZERO);
         match &self.connected {
             Some((after, Ok(_))) => Some(*after),
             // Who cannot connect by TCP needs UDP, and waits for it.
             _ => None,
+        }
+    }
+
+    /// Whether it connects in this time.
+    pub(super) fn connects_within(&mut self, time: Duration) -> bool {
+        self.wait(time);
+        matches!(&self.connected, Some((_, Ok(_))))
+    }
+
+    fn wait(&mut self, time: Duration) {
+        if self.connected.is_none()
+            && let Ok(result) = self.result.recv_timeout(time)
+        {
+            self.connected = Some((self.started_at.elapsed(), result));
         }
     }
 
