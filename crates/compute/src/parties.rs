@@ -6,7 +6,9 @@ pub(crate) mod garbler;
 use std::ops::Range;
 
 use blocks::Block;
+use blocks::prg::Prg;
 use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
 
 /// The transfers of one frame.
 const TRANSFERS: usize = 1 << 14;
@@ -17,6 +19,22 @@ pub(crate) const DIGEST_LEN: usize = 16;
 pub(crate) fn parts(count: u32) -> impl Iterator<Item = Range<usize>> {
     let count = count as usize;
     (0..count).step_by(TRANSFERS).map(move |start| start..count.min(start + TRANSFERS))
+}
+
+/// Passes on the labels of `count` inputs, which both parties derive from a seed.
+fn each_label(seed: Block, count: u32, mut take: impl FnMut(u32, Block)) {
+    let mut stream = Prg::new(seed);
+    // Many at a time: each call schedules the key again.
+    let mut labels = Zeroizing::new([Block::ZERO; 256]);
+    let mut next = 0;
+    while next < count {
+        let labels = &mut labels[..256.min((count - next) as usize)];
+        stream.fill(labels);
+        for label in labels {
+            take(next, *label);
+            next += 1;
+        }
+    }
 }
 
 /// A bit of packed ones.

@@ -106,6 +106,20 @@ impl Garbler {
         inputs.map(|input| self.pair(self.input(input))).collect()
     }
 
+    /// Returns what [`Self::input_pairs`] does as blocks: two for each input, or only the label of
+    /// 0 where that of 1 differs by the offset.
+    ///
+    /// # Panics
+    /// When there are no such inputs.
+    pub fn input_labels(&self, inputs: Range<u32>) -> Vec<Block> {
+        assert!(inputs.end <= self.inputs, "there are {} inputs", self.inputs);
+        let places = (FIRST_INPUT + inputs.start) as usize..(FIRST_INPUT + inputs.end) as usize;
+        match &self.labels {
+            Labels::Zero(labels) => labels[places].to_vec(),
+            Labels::Pairs(pairs) => pairs[places].as_flattened().to_vec(),
+        }
+    }
+
     /// Makes `label` that of the value `bit` of an input, as when both parties derive it. To be
     /// called before the first batch, and with a label that is random to the evaluator unless it is
     /// the one that the evaluator gets.

@@ -381,6 +381,9 @@ fn inputs_take_labels_from_outside() {
             let [pair] = garbler.input_pairs(input..input + 1)[..] else { panic!("one pair") };
             assert_eq!(pair[usize::from(*bit)].to_bytes(), label.to_bytes());
             assert_ne!(pair[0].lsb(), pair[1].lsb());
+            let labels = garbler.input_labels(input..input + 1);
+            let expected = if scheme.has_offset() { &pair[..1] } else { &pair[..] };
+            assert_eq!(Block::bytes_of(&labels), Block::bytes_of(expected), "{scheme}");
         }
         let mut source = schedule.source();
         while let Some(batch) = source.next_batch() {

@@ -4,11 +4,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use blocks::Block;
-use blocks::prg::Prg;
 use circuit::{Shape, Source};
 use garble::Evaluator;
 
-use super::{bit, digest, pack, parts};
+use super::{bit, digest, each_label, pack, parts};
 use crate::error::{Error, Phase};
 use crate::link::Frames;
 use crate::malformed::Malformed;
@@ -123,8 +122,8 @@ impl Evaluating<'_> {
         let Party { frames, figures, .. } = self.party;
         let seed = frames.expect_len(Kind::Labels, 16)?;
         figures.count(Phase::Inputs, || {
-            let mut labels = Prg::new(Block::from_bytes(seed[..].try_into().expect("16 bytes")));
-            (0..self.shape.garbler_inputs).for_each(|at| evaluator.set_input(at, labels.block()));
+            let seed = Block::from_bytes(seed[..].try_into().expect("16 bytes"));
+            each_label(seed, self.shape.garbler_inputs, |at, label| evaluator.set_input(at, label));
         });
         Ok(())
     }

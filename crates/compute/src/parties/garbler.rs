@@ -3,13 +3,12 @@
 use std::thread;
 
 use blocks::Block;
-use blocks::prg::Prg;
 use circuit::{Shape, Source};
 use garble::Garbler;
 use ot::extension::Sender;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::{DIGEST_LEN, bit, digest, pack, parts};
+use super::{DIGEST_LEN, bit, digest, each_label, pack, parts};
 use crate::error::{Error, Phase};
 use crate::link::{Frames, WINDOW};
 use crate::party::{Party, SetUp, Transfers};
@@ -40,7 +39,8 @@ pub(crate) fn run(
     figures.enter(Phase::Inputs);
     let seed = random.block();
     figures.count(Phase::Inputs, || send_labels(&mut garbler, &shape, seed, frames, input))?;
-    let answering = Answering { party, begin, shape: &shape, labels: labels(&garbler, &shape) };
+    let labels = garbler.input_labels(shape.garbler_inputs..shape.inputs());
+    let answering = Answering { party, begin, shape: &shape, labels };
     // One item: all transfers are answered. Closed without: that has failed.
     let answered = Queue::new(1);
     let (garbled, result) = thread::scope(|scope| {
@@ -63,11 +63,6 @@ pub(crate) fn run(
     output
 }
 
-/// The labels of the evaluator's input, for zero and one.
-fn labels(garbler: &Garbler, shape: &Shape) -> Vec<[Block; 2]> {
-    garbler.input_pairs(shape.garbler_inputs..shape.inputs())
-}
-
 /// Sends the labels of this party's input: the evaluator derives them from a seed.
 fn send_labels(
     garbler: &mut Garbler,
@@ -76,10 +71,9 @@ fn send_labels(
     frames: &Frames,
     input: &[u8],
 ) -> Result<(), Error> {
-    let mut labels = Prg::new(seed);
-    for at in 0..shape.garbler_inputs {
-        garbler.set_input(at, bit(input, at as usize), labels.block());
-    }
+    each_label(seed, shape.garbler_inputs, |at, label| {
+        garbler.set_input(at, bit(input, at as usize), label);
+    });
     frames.send(Frame::of(Kind::Labels, &seed.to_bytes()))
 }
 
@@ -88,8 +82,8 @@ struct Answering<'a> {
     party: &'a Party,
     begin: Begin,
     shape: &'a Shape,
-    /// Of the evaluator's input.
-    labels: Vec<[Block; 2]>,
+    /// Of the evaluator's input: of zeros, or of zero and one where the scheme has no offset.
+    labels: Vec<Block>,
 }
 
 impl Answering<'_> {
@@ -110,16 +104,19 @@ impl Answering<'_> {
     fn answer(&self, setup: &mut SetUp) -> Result<(), Error> {
         let Party { frames, figures, settings, .. } = self.party;
         let Transfers::Sender(sender) = setup.wait()? else { return Err(Error::Failed) };
+        let mut labels = &self.labels[..];
         for part in parts(self.shape.evaluator_inputs) {
             let expected = settings.transfers.message_len(part.len());
             let message = frames.expect_len(Kind::Extend, expected)?;
             let mut frame = frames.frame(Kind::Answer);
-            let labels = &self.labels[part];
+            let each = if settings.scheme.has_offset() { 1 } else { 2 };
+            let (of_part, rest) = labels.split_at(each * part.len());
+            labels = rest;
             figures.count(Phase::Inputs, || {
                 if settings.scheme.has_offset() {
-                    correct(sender, &message, labels, frame.content())
+                    correct(sender, &message, of_part, frame.content())
                 } else {
-                    encrypt(sender, &message, labels, frame.content())
+                    encrypt(sender, &message, of_part, frame.content())
                 }
             })?;
             frames.send(frame)?;
@@ -128,18 +125,16 @@ impl Answering<'_> {
     }
 }
 
-/// Appends the corrections that make labels of correlated transfers.
+/// Appends the corrections that make the labels of zeros those of correlated transfers.
 fn correct(
     sender: &mut Sender,
     message: &[u8],
-    labels: &[[Block; 2]],
+    labels: &[Block],
     content: &mut Vec<u8>,
 ) -> Result<(), Error> {
     let mut keys = Zeroizing::new(vec![Block::ZERO; labels.len()]);
     sender.extend(message, &mut keys)?;
-    for (key, [zero, _]) in keys.iter_mut().zip(labels) {
-        *key ^= *zero;
-    }
+    add(&mut keys, labels);
     content.extend_from_slice(Block::bytes_of(&keys));
     Ok(())
 }
@@ -148,16 +143,20 @@ fn correct(
 fn encrypt(
     sender: &mut Sender,
     message: &[u8],
-    labels: &[[Block; 2]],
+    labels: &[Block],
     content: &mut Vec<u8>,
 ) -> Result<(), Error> {
-    let mut keys = Zeroizing::new(vec![[Block::ZERO; 2]; labels.len()]);
+    let mut keys = Zeroizing::new(vec![[Block::ZERO; 2]; labels.len() / 2]);
     sender.random(message, &mut keys)?;
-    for (keys, labels) in keys.iter().zip(labels) {
-        content.extend_from_slice(&(keys[0] ^ labels[0]).to_bytes());
-        content.extend_from_slice(&(keys[1] ^ labels[1]).to_bytes());
-    }
+    let keys = keys.as_flattened_mut();
+    add(keys, labels);
+    content.extend_from_slice(Block::bytes_of(keys));
     Ok(())
+}
+
+/// Adds labels to keys, each to its own.
+fn add(keys: &mut [Block], labels: &[Block]) {
+    keys.iter_mut().zip(labels).for_each(|(key, label)| *key ^= *label);
 }
 
 impl Drop for Answering<'_> {
