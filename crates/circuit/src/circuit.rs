@@ -14,6 +14,8 @@ use crate::batch::{FIRST_INPUT, ONE, Wire, ZERO};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Circuit {
     inputs: Vec<u32>,
+    /// The output of the first gate.
+    first_gate: Wire,
     output_values: Vec<u32>,
     kinds: Vec<Kind>,
     a: Vec<Wire>,
@@ -66,6 +68,7 @@ impl Circuit {
         assert!(bits < 1 << 31, "too many inputs");
         Self {
             inputs: inputs.to_vec(),
+            first_gate: FIRST_INPUT + inputs.iter().sum::<u32>(),
             output_values: Vec::new(),
             kinds: Vec::new(),
             a: Vec::new(),
@@ -74,10 +77,18 @@ impl Circuit {
         }
     }
 
+    /// Makes room for so many more gates.
+    pub(crate) fn reserve(&mut self, gates: usize) {
+        self.kinds.reserve_exact(gates);
+        self.a.reserve_exact(gates);
+        self.b.reserve_exact(gates);
+    }
+
     /// Adds a gate. Returns its output.
     ///
     /// # Panics
     /// If an input is not defined yet, or there are 2^32 wires.
+    #[inline]
     pub fn push(&mut self, kind: Kind, a: Wire, b: Wire) -> Wire {
         let out = self.wires();
         assert!(a < out && b < out && out < Wire::MAX, "wire {a} or {b} of {out} is not defined");
@@ -217,7 +228,7 @@ impl Circuit {
 
     /// The output of the first gate.
     pub fn first_gate(&self) -> Wire {
-        FIRST_INPUT + self.garbler_inputs() + self.evaluator_inputs()
+        self.first_gate
     }
 
     /// The gates in order. The output of gate i is wire [`first_gate`](Self::first_gate)` + i`.
@@ -239,14 +250,14 @@ impl Circuit {
     /// The numbers of gates.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
-        for gate in self.gates() {
-            *match gate {
-                Gate { kind: Kind::And, .. } => &mut counts.ands,
-                Gate { b: ONE, .. } => &mut counts.nots,
-                Gate { b: ZERO, .. } => &mut counts.copies,
-                _ => &mut counts.xors,
-            } += 1;
+        // Sums without branches: which gate comes next cannot be guessed.
+        for (&kind, &b) in self.kinds.iter().zip(&self.b) {
+            let is_xor = kind == Kind::Xor;
+            counts.ands += u64::from(!is_xor);
+            counts.nots += u64::from(is_xor && b == ONE);
+            counts.copies += u64::from(is_xor && b == ZERO);
         }
+        counts.xors = self.kinds.len() as u64 - counts.ands - counts.nots - counts.copies;
         counts
     }
 

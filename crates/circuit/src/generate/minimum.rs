@@ -21,22 +21,29 @@ pub fn minimum(garbler: u32, evaluator: u32, bits: u32) -> Circuit {
     let all = |numbers: u32| numbers.checked_mul(bits).expect("fewer than 2^32 bits");
     let mut circuit = Circuit::new(&[all(garbler), all(evaluator)]);
     let inputs: Vec<Wire> = circuit.input(0).chain(circuit.input(1)).collect();
-    let mut numbers: Vec<Vec<Wire>> = inputs.chunks(bits as usize).map(<[Wire]>::to_vec).collect();
+    let width = bits as usize;
+    let nodes = (inputs.len() / width).saturating_sub(1);
+    circuit.reserve(nodes * (8 * width + 1) + width + 1);
     let zero = circuit.xor(inputs[0], inputs[0]);
-    while numbers.len() > 1 {
-        let nodes = numbers.chunks(2).map(|pair| match pair {
-            [x, y] => lesser(&mut circuit, x, y, zero),
-            _ => pair[0].clone(),
-        });
-        numbers = nodes.collect();
+    // One after another, `width` bits each.
+    let mut numbers = inputs;
+    while numbers.len() > width {
+        let mut lesser = Vec::with_capacity(numbers.len().div_ceil(2 * width) * width);
+        for pair in numbers.chunks(2 * width) {
+            match pair.split_at(width) {
+                (x, []) => lesser.extend_from_slice(x),
+                (x, y) => add_lesser(&mut circuit, x, y, zero, &mut lesser),
+            }
+        }
+        numbers = lesser;
     }
-    let minimum: Vec<Wire> = numbers[0].iter().map(|&bit| circuit.xor(bit, zero)).collect();
+    let minimum: Vec<Wire> = numbers.iter().map(|&bit| circuit.xor(bit, zero)).collect();
     circuit.output(&minimum);
     circuit
 }
 
-/// The lesser of two numbers.
-fn lesser(circuit: &mut Circuit, x: &[Wire], y: &[Wire], zero: Wire) -> Vec<Wire> {
+/// Appends the lesser of two numbers.
+fn add_lesser(circuit: &mut Circuit, x: &[Wire], y: &[Wire], zero: Wire, lesser: &mut Vec<Wire>) {
     // The borrow of x - y.
     let borrow = x.iter().zip(y).fold(zero, |borrow, (&x, &y)| {
         let x_borrow = circuit.xor(x, borrow);
@@ -46,10 +53,9 @@ fn lesser(circuit: &mut Circuit, x: &[Wire], y: &[Wire], zero: Wire) -> Vec<Wire
         circuit.xor(borrow, both)
     });
     let is_less = circuit.xor(borrow, zero);
-    let bits = x.iter().zip(y).map(|(&x, &y)| {
+    lesser.extend(x.iter().zip(y).map(|(&x, &y)| {
         let differ = circuit.xor(x, y);
         let taken = circuit.and(is_less, differ);
         circuit.xor(taken, y)
-    });
-    bits.collect()
+    }));
 }
