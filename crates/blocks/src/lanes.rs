@@ -54,6 +54,12 @@ pub trait Lanes: Copy {
     /// When there is no such block.
     fn gather(self, blocks: &[Block], places: [usize; MAX_WIDTH]) -> Self::Vector;
 
+    /// Returns two vectors: lane `l` has the first and the second block of `pairs[places[l]]`.
+    ///
+    /// # Panics
+    /// When there is no such pair.
+    fn gather_pairs(self, pairs: &[[Block; 2]], places: [usize; MAX_WIDTH]) -> [Self::Vector; 2];
+
     /// Returns the lanes, the first `WIDTH` blocks; the others are any.
     fn blocks(self, vector: Self::Vector) -> [Block; MAX_WIDTH];
 
@@ -132,10 +138,23 @@ pub trait Lanes: Copy {
         blocks: [Self::Vector; N],
     ) -> [Self::Vector; N];
 
+    /// Encrypts the lanes of `blocks[g][k]` under the keys in the lanes of `keys[g][k]`. Each step
+    /// of a key's schedule waits for the one before it: with few blocks for each key, two groups
+    /// take less than twice as long as one, where there are registers for them (`WIDTH` of 4).
+    fn encrypt_groups<const N: usize, const G: usize>(
+        self,
+        keys: [[Self::Vector; KEYS]; G],
+        blocks: [[[Self::Vector; N]; KEYS]; G],
+    ) -> [[[Self::Vector; N]; KEYS]; G];
+
     /// Encrypts the lanes of `blocks[k]` under the keys in the lanes of `keys[k]`.
+    #[inline(always)]
     fn encrypt_keyed<const N: usize>(
         self,
         keys: [Self::Vector; KEYS],
         blocks: [[Self::Vector; N]; KEYS],
-    ) -> [[Self::Vector; N]; KEYS];
+    ) -> [[Self::Vector; N]; KEYS] {
+        let [encrypted] = self.encrypt_groups([keys], [blocks]);
+        encrypted
+    }
 }

@@ -20,7 +20,7 @@
 
 use blocks::Block;
 use blocks::lanes::{Job, KEYS, Lanes, MAX_WIDTH};
-use circuit::{And, Batch, Linear, Wire};
+use circuit::{And, Batch, Linear};
 
 use crate::half_gates::{is_far, prefetch};
 
@@ -63,23 +63,28 @@ impl Job for Garble<'_> {
         for &end in batch.runs {
             let run = &batch.linear[start..end as usize];
             start = end as usize;
-            let mut xors = Xors::new();
-            for (i, gate) in run.iter().enumerate() {
-                if far {
-                    prefetch_pairs(run, i + AHEAD, pairs);
+            for gates in run.chunk_by(are_alike) {
+                if !gates[0].is_xor() {
+                    for gate in gates {
+                        let [zero, one] = pairs[gate.a as usize];
+                        let not = gate.is_not();
+                        pairs[gate.out as usize] = if not { [one, zero] } else { [zero, one] };
+                    }
+                    continue;
                 }
-                if gate.is_xor() {
-                    xors.push(*gate);
-                } else {
-                    let [zero, one] = pairs[gate.a as usize];
-                    let not = gate.is_not();
-                    pairs[gate.out as usize] = if not { [one, zero] } else { [zero, one] };
-                }
-                let gates = xors.take(L::WIDTH, i + 1 == run.len());
-                if !gates.is_empty() {
-                    let len = 16 * gates.len();
-                    garble_xors(lanes, number, gates, pairs, &mut tables[at..at + len]);
-                    number = number.wrapping_add(gates.len() as u64);
+                let group = if L::WIDTH == MAX_WIDTH { 2 * L::WIDTH } else { L::WIDTH };
+                for (i, gates_of_group) in gates.chunks(group).enumerate() {
+                    if far {
+                        prefetch_pairs(gates, (i + 2) * group, group, pairs);
+                    }
+                    let len = 16 * gates_of_group.len();
+                    let tables = &mut tables[at..at + len];
+                    if gates_of_group.len() > L::WIDTH {
+                        garble_xors::<L, 2>(lanes, number, gates_of_group, pairs, tables);
+                    } else {
+                        garble_xors::<L, 1>(lanes, number, gates_of_group, pairs, tables);
+                    }
+                    number = number.wrapping_add(gates_of_group.len() as u64);
                     at += len;
                 }
             }
@@ -106,98 +111,83 @@ impl Job for Garble<'_> {
     }
 }
 
-/// How many gates ahead labels are asked for, if the arena is far.
-const AHEAD: usize = 16;
-
-/// Asks for the pairs of a linear gate to come.
+/// Whether two linear gates are both XORs, or both not.
 #[inline(always)]
-fn prefetch_pairs(gates: &[Linear], at: usize, pairs: &[[Block; 2]]) {
-    if let Some(gate) = gates.get(at) {
+fn are_alike(a: &Linear, b: &Linear) -> bool {
+    a.is_xor() == b.is_xor()
+}
+
+/// Asks for the pairs of linear gates to come.
+#[inline(always)]
+fn prefetch_pairs(gates: &[Linear], from: usize, count: usize, pairs: &[[Block; 2]]) {
+    for gate in gates.iter().skip(from).take(count) {
         for place in [gate.a, gate.b, gate.out] {
             Block::prefetch(pairs.as_flattened(), 2 * place as usize);
         }
     }
 }
 
-/// Asks for the labels of a linear gate to come.
+/// Asks for the labels of linear gates to come.
 #[inline(always)]
-fn prefetch_labels(gates: &[Linear], at: usize, labels: &[Block]) {
-    if let Some(gate) = gates.get(at) {
+fn prefetch_labels(gates: &[Linear], from: usize, count: usize, labels: &[Block]) {
+    for gate in gates.iter().skip(from).take(count) {
         for place in [gate.a, gate.b, gate.out] {
             Block::prefetch(labels, place as usize);
         }
     }
 }
 
-/// XORs that wait until there are enough for a group.
-struct Xors {
-    gates: [Linear; MAX_GROUP],
-    count: usize,
-}
-
-impl Xors {
-    #[inline(always)]
-    fn new() -> Self {
-        Self { gates: [Linear { a: 0, b: 0, out: 0 }; MAX_GROUP], count: 0 }
-    }
-
-    #[inline(always)]
-    fn push(&mut self, gate: Linear) {
-        self.gates[self.count] = gate;
-        self.count += 1;
-    }
-
-    /// Returns the gates that wait, if they are `group` or there are no more.
-    #[inline(always)]
-    fn take(&mut self, group: usize, no_more: bool) -> &[Linear] {
-        let count = if self.count == group || no_more { self.count } else { 0 };
-        self.count -= count;
-        &self.gates[..count]
-    }
-}
-
-/// Garbles at most one vector of XORs (figure 2 of the paper).
+/// Garbles at most `G` vectors of XORs (figure 2 of the paper).
 #[inline(always)]
-fn garble_xors<L: Lanes>(
+fn garble_xors<L: Lanes, const G: usize>(
     lanes: L,
     number: u64,
     gates: &[Linear],
     pairs: &mut [[Block; 2]],
     tables: &mut [u8],
 ) {
-    let (mut a, mut b) = ([0; MAX_WIDTH], [0; MAX_WIDTH]);
-    for l in 0..L::WIDTH {
-        let gate = gates[l.min(gates.len() - 1)];
-        (a[l], b[l]) = (gate.a, gate.b);
+    let none = lanes.splat(Block::ZERO);
+    let (mut keys, mut inputs) = ([[none; KEYS]; G], [[[none]; KEYS]; G]);
+    for g in 0..G {
+        let (mut a, mut b) = ([0; MAX_WIDTH], [0; MAX_WIDTH]);
+        for l in 0..L::WIDTH {
+            let gate = gates[(g * L::WIDTH + l).min(gates.len() - 1)];
+            (a[l], b[l]) = (gate.a as usize, gate.b as usize);
+        }
+        let [a_zero, a_one] = lanes.gather_pairs(pairs, a);
+        let [b_zero, b_one] = lanes.gather_pairs(pairs, b);
+        keys[g] = [a_zero, a_one, b_zero, b_one];
+        let first = lanes.counters(number.wrapping_add((g * L::WIDTH) as u64), FIRST_HALF);
+        let second = lanes.xor(first, lanes.splat(SECOND_INPUT));
+        inputs[g] = [[first], [first], [second], [second]];
     }
-    let [a_zero, a_one] = gather_pairs(lanes, pairs, a);
-    let [b_zero, b_one] = gather_pairs(lanes, pairs, b);
-    let keys = [a_zero, a_one, b_zero, b_one];
-    let first = lanes.counters(number, FIRST_HALF);
-    let second = lanes.xor(first, lanes.splat(SECOND_INPUT));
-    let translated = lanes.encrypt_keyed(keys, [[first], [first], [second], [second]]);
-    let [[a0], [a1], [b0], [b1]] = translated;
-    let difference = lanes.xor(a0, a1);
-    let b_difference = lanes.xor(b0, b1);
-    let table = lanes.xor(difference, b_difference);
-    // The label of 0 of the second input is translated by F, or by F and the table.
-    let exchanged = lanes.lsb_mask(keys[2]);
-    let b0 = lanes.xor(b0, lanes.and(exchanged, table));
-    let zero = lanes.xor(a0, b0);
-    let signal = lanes.xor(keys[0], keys[2]);
-    let zero = with_lsb(lanes, zero, signal);
-    let one = lanes.xor(zero, difference);
-    let one = with_lsb(lanes, one, lanes.xor(signal, lanes.splat(LSB)));
-    if tables.len() == 16 * L::WIDTH {
-        lanes.store(table, tables);
-    } else {
-        let mut stored = [0; 16 * MAX_WIDTH];
-        lanes.store(table, &mut stored);
-        tables.copy_from_slice(&stored[..tables.len()]);
-    }
-    let (zero, one) = (lanes.blocks(zero), lanes.blocks(one));
-    for (l, gate) in gates.iter().enumerate() {
-        pairs[gate.out as usize] = [zero[l], one[l]];
+    let translated = lanes.encrypt_groups(keys, inputs);
+    for g in 0..G {
+        let [[a0], [a1], [b0], [b1]] = translated[g];
+        let difference = lanes.xor(a0, a1);
+        let b_difference = lanes.xor(b0, b1);
+        let table = lanes.xor(difference, b_difference);
+        // The label of 0 of the second input is translated by F, or by F and the table.
+        let exchanged = lanes.lsb_mask(keys[g][2]);
+        let b0 = lanes.xor(b0, lanes.and(exchanged, table));
+        let zero = lanes.xor(a0, b0);
+        let signal = lanes.xor(keys[g][0], keys[g][2]);
+        let zero = with_lsb(lanes, zero, signal);
+        let one = lanes.xor(zero, difference);
+        let one = with_lsb(lanes, one, lanes.xor(signal, lanes.splat(LSB)));
+        let tables = &mut tables[16 * L::WIDTH * g..];
+        if tables.len() >= 16 * L::WIDTH {
+            lanes.store(table, tables);
+        } else {
+            let mut stored = [0; 16 * MAX_WIDTH];
+            lanes.store(table, &mut stored);
+            tables.copy_from_slice(&stored[..tables.len()]);
+        }
+        let (zero, one) = (lanes.blocks(zero), lanes.blocks(one));
+        let outputs = zero.into_iter().zip(one).take(L::WIDTH);
+        for (gate, (zero, one)) in gates[g * L::WIDTH..].iter().zip(outputs) {
+            pairs[gate.out as usize] = [zero, one];
+        }
     }
 }
 
@@ -213,10 +203,10 @@ fn garble_ands<L: Lanes>(
     let (mut a, mut b) = ([0; MAX_WIDTH], [0; MAX_WIDTH]);
     for l in 0..L::WIDTH {
         let gate = gates[l.min(gates.len() - 1)];
-        (a[l], b[l]) = (gate.a, gate.b);
+        (a[l], b[l]) = (gate.a as usize, gate.b as usize);
     }
-    let [a, a_one] = gather_pairs(lanes, pairs, a);
-    let [b, b_one] = gather_pairs(lanes, pairs, b);
+    let [a, a_one] = lanes.gather_pairs(pairs, a);
+    let [b, b_one] = lanes.gather_pairs(pairs, b);
     // By signal bits instead of values.
     let (a_mask, b_mask) = (lanes.lsb_mask(a), lanes.lsb_mask(b));
     let a_both = lanes.xor(a, a_one);
@@ -280,20 +270,6 @@ fn with_lsb<L: Lanes>(lanes: L, blocks: L::Vector, bits: L::Vector) -> L::Vector
     lanes.xor(blocks, lanes.and(lanes.xor(blocks, bits), lanes.splat(LSB)))
 }
 
-/// The labels of 0 and of 1 at the places.
-#[inline(always)]
-fn gather_pairs<L: Lanes>(
-    lanes: L,
-    pairs: &[[Block; 2]],
-    places: [Wire; MAX_WIDTH],
-) -> [L::Vector; 2] {
-    let (mut zero, mut one) = ([0; MAX_WIDTH], [0; MAX_WIDTH]);
-    for l in 0..MAX_WIDTH {
-        (zero[l], one[l]) = (2 * places[l] as usize, 2 * places[l] as usize + 1);
-    }
-    [lanes.gather(pairs.as_flattened(), zero), lanes.gather(pairs.as_flattened(), one)]
-}
-
 /// Evaluates a batch. Returns the number of the next gate.
 pub(crate) struct Evaluate<'a> {
     /// As in [`Garble`].
@@ -316,21 +292,21 @@ impl Job for Evaluate<'_> {
         for &end in batch.runs {
             let run = &batch.linear[start..end as usize];
             start = end as usize;
-            let mut xors = Xors::new();
-            for (i, gate) in run.iter().enumerate() {
-                if far {
-                    prefetch_labels(run, i + AHEAD, labels);
+            for gates in run.chunk_by(are_alike) {
+                if !gates[0].is_xor() {
+                    for gate in gates {
+                        labels[gate.out as usize] = labels[gate.a as usize];
+                    }
+                    continue;
                 }
-                if gate.is_xor() {
-                    xors.push(*gate);
-                } else {
-                    labels[gate.out as usize] = labels[gate.a as usize];
-                }
-                let gates = xors.take(2 * L::WIDTH, i + 1 == run.len());
-                if !gates.is_empty() {
-                    let len = 16 * gates.len();
-                    evaluate_xors(lanes, number, gates, labels, &tables[at..at + len]);
-                    number = number.wrapping_add(gates.len() as u64);
+                let group = 2 * L::WIDTH;
+                for (i, gates_of_group) in gates.chunks(group).enumerate() {
+                    if far {
+                        prefetch_labels(gates, (i + 2) * group, group, labels);
+                    }
+                    let len = 16 * gates_of_group.len();
+                    evaluate_xors(lanes, number, gates_of_group, labels, &tables[at..at + len]);
+                    number = number.wrapping_add(gates_of_group.len() as u64);
                     at += len;
                 }
             }

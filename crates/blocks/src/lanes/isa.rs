@@ -17,6 +17,7 @@ pub(crate) trait Isa: Copy {
 
     fn splat(self, block: Block) -> Self::Vector;
     fn gather(self, blocks: &[Block], places: [usize; MAX_WIDTH]) -> Self::Vector;
+    fn gather_pairs(self, pairs: &[[Block; 2]], places: [usize; MAX_WIDTH]) -> [Self::Vector; 2];
     fn blocks(self, vector: Self::Vector) -> [Block; MAX_WIDTH];
     fn load(self, bytes: &[u8]) -> Self::Vector;
     fn store(self, vector: Self::Vector, bytes: &mut [u8]);
@@ -55,6 +56,7 @@ macro_rules! isa {
         $(#[$doc:meta])* $name:ident, $vector:ty, $width:literal;
         splat($block:ident) $splat:expr;
         gather($($got:ident = $lane:literal),*) $gather:expr;
+        gather_pairs($($pair:ident = $pair_lane:literal),*) $gather_pairs:expr;
         blocks($from:ident) $blocks:expr;
         load($source:ident) $load:expr;
         store($value:ident, $to:ident) $store:expr;
@@ -97,6 +99,17 @@ macro_rules! isa {
                     $(let $got = _mm_load_si128($got);)*
                     $gather
                 }
+            }
+
+            #[inline(always)]
+            fn gather_pairs(
+                self,
+                pairs: &[[Block; 2]],
+                places: [usize; MAX_WIDTH],
+            ) -> [$vector; 2] {
+                $(let $pair = std::ptr::from_ref(&pairs[places[$pair_lane]]);)*
+                // SAFETY: as above; the pointers are those of references to 32 bytes.
+                unsafe { $gather_pairs }
             }
 
             #[inline(always)]
@@ -161,6 +174,10 @@ isa! {
     Aesni, __m128i, 1;
     splat(block) _mm_loadu_si128(block.as_ptr().cast());
     gather(a = 0) a;
+    gather_pairs(a = 0) {
+        let a = a.cast::<__m128i>();
+        [_mm_load_si128(a), _mm_load_si128(a.add(1))]
+    };
     blocks(vector) [vector; MAX_WIDTH];
     load(from) _mm_loadu_si128(from.cast());
     store(value, to) _mm_storeu_si128(to.cast(), value);
@@ -196,6 +213,10 @@ isa! {
     Vaes256, __m256i, 2;
     splat(block) _mm256_broadcastsi128_si256(_mm_loadu_si128(block.as_ptr().cast()));
     gather(a = 0, b = 1) _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b);
+    gather_pairs(a = 0, b = 1) {
+        let (a, b) = (_mm256_loadu_si256(a.cast()), _mm256_loadu_si256(b.cast()));
+        [_mm256_permute2x128_si256::<0x20>(a, b), _mm256_permute2x128_si256::<0x31>(a, b)]
+    };
     blocks(vector) {
         let (a, b) = (_mm256_castsi256_si128(vector), _mm256_extracti128_si256::<1>(vector));
         [a, b, a, b]
@@ -246,6 +267,15 @@ isa! {
         let vector = _mm512_mask_broadcast_i32x4(_mm512_castsi128_si512(a), 0x00F0, b);
         let vector = _mm512_mask_broadcast_i32x4(vector, 0x0F00, c);
         _mm512_mask_broadcast_i32x4(vector, 0xF000, d)
+    };
+    gather_pairs(a = 0, b = 1, c = 2, d = 3) {
+        let (a, b) = (_mm256_loadu_si256(a.cast()), _mm256_loadu_si256(b.cast()));
+        let (c, d) = (_mm256_loadu_si256(c.cast()), _mm256_loadu_si256(d.cast()));
+        let low = _mm512_mask_broadcast_i64x4(_mm512_castsi256_si512(a), 0xF0, b);
+        let high = _mm512_mask_broadcast_i64x4(_mm512_castsi256_si512(c), 0xF0, d);
+        let zeros = _mm512_setr_epi64(0, 1, 4, 5, 8, 9, 12, 13);
+        let ones = _mm512_setr_epi64(2, 3, 6, 7, 10, 11, 14, 15);
+        [_mm512_permutex2var_epi64(low, zeros, high), _mm512_permutex2var_epi64(low, ones, high)]
     };
     blocks(vector) [
         _mm512_castsi512_si128(vector),

@@ -50,6 +50,11 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn gather_pairs(self, pairs: &[[Block; 2]], places: [usize; MAX_WIDTH]) -> [Block; 2] {
+        pairs[places[0]]
+    }
+
+    #[inline(always)]
     fn blocks(self, vector: Block) -> [Block; MAX_WIDTH] {
         [vector; MAX_WIDTH]
     }
@@ -154,12 +159,13 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn encrypt_keyed<const N: usize>(
+    fn encrypt_groups<const N: usize, const G: usize>(
         self,
-        keys: [Block; KEYS],
-        mut blocks: [[Block; N]; KEYS],
-    ) -> [[Block; N]; KEYS] {
-        for (key, blocks) in keys.iter().zip(&mut blocks) {
+        keys: [[Block; KEYS]; G],
+        mut blocks: [[[Block; N]; KEYS]; G],
+    ) -> [[[Block; N]; KEYS]; G] {
+        let keys = keys.as_flattened();
+        for (key, blocks) in keys.iter().zip(blocks.as_flattened_mut()) {
             encrypt(*key, blocks);
         }
         blocks

@@ -97,6 +97,11 @@ impl<I: Isa> Lanes for Wide<I> {
     }
 
     #[inline(always)]
+    fn gather_pairs(self, pairs: &[[Block; 2]], places: [usize; MAX_WIDTH]) -> [I::Vector; 2] {
+        self.0.gather_pairs(pairs, places)
+    }
+
+    #[inline(always)]
     fn blocks(self, vector: I::Vector) -> [Block; MAX_WIDTH] {
         self.0.blocks(vector)
     }
@@ -237,39 +242,51 @@ impl<I: Isa> Lanes for Wide<I> {
     }
 
     #[inline(always)]
-    fn encrypt_keyed<const N: usize>(
+    fn encrypt_groups<const N: usize, const G: usize>(
         self,
-        keys: [I::Vector; KEYS],
-        mut blocks: [[I::Vector; N]; KEYS],
-    ) -> [[I::Vector; N]; KEYS] {
+        keys: [[I::Vector; KEYS]; G],
+        mut blocks: [[[I::Vector; N]; KEYS]; G],
+    ) -> [[[I::Vector; N]; KEYS]; G] {
         let isa = self.0;
-        let [mut w0, mut w1, mut w2, mut w3] = self.transpose(keys);
-        for k in 0..KEYS {
-            for block in &mut blocks[k] {
-                *block = isa.xor(*block, keys[k]);
+        let mut words = keys;
+        for g in 0..G {
+            words[g] = self.transpose(keys[g]);
+            for k in 0..KEYS {
+                for block in &mut blocks[g][k] {
+                    *block = isa.xor(*block, keys[g][k]);
+                }
             }
         }
         for round in 1..=10 {
-            // The next round waits for the last word only, so that comes first, not after the
-            // other three.
-            let added = self.substitute(w3, ROTATE, round);
-            let sum = isa.xor(isa.xor(w0, w1), w2);
-            w3 = isa.xor(isa.xor(w3, sum), added);
-            w0 = isa.xor(w0, added);
-            w1 = isa.xor(w1, w0);
-            w2 = isa.xor(w2, w1);
-            let keys = self.transpose([w0, w1, w2, w3]);
+            let mut round_keys = words;
+            for g in 0..G {
+                let [w0, w1, w2, w3] = words[g];
+                // The next round waits for the last word only, so that comes first, not after the
+                // other three.
+                let added = self.substitute(w3, ROTATE, round);
+                let sum = isa.xor(isa.xor(w0, w1), w2);
+                let w3 = isa.xor(isa.xor(w3, sum), added);
+                let w0 = isa.xor(w0, added);
+                let w1 = isa.xor(w1, w0);
+                let w2 = isa.xor(w2, w1);
+                words[g] = [w0, w1, w2, w3];
+                round_keys[g] = self.transpose(words[g]);
+            }
             if round == 10 {
-                for k in 0..KEYS {
-                    for block in &mut blocks[k] {
-                        *block = isa.aesenclast(*block, keys[k]);
+                for g in 0..G {
+                    for k in 0..KEYS {
+                        for block in &mut blocks[g][k] {
+                            *block = isa.aesenclast(*block, round_keys[g][k]);
+                        }
                     }
                 }
                 break;
             }
-            for k in 0..KEYS {
-                for block in &mut blocks[k] {
-                    *block = isa.aesenc(*block, keys[k]);
+            for g in 0..G {
+                for k in 0..KEYS {
+                    for block in &mut blocks[g][k] {
+                        *block = isa.aesenc(*block, round_keys[g][k]);
+                    }
                 }
             }
         }
