@@ -58,6 +58,8 @@ struct Shared {
     /// Frames of an instance, but for tables.
     control: Queue<Received>,
     tables: Queue<Vec<u8>>,
+    /// Closed when this party has begun the set-up, or has given up.
+    begun: Queue<()>,
     /// Why reading or writing has ended.
     failure: Mutex<Option<Error>>,
     spare: Mutex<Vec<Vec<u8>>>,
@@ -86,6 +88,7 @@ impl Link {
             setup: Queue::new(2),
             control: Queue::new(MAX_CONTROL),
             tables: Queue::new(WINDOW),
+            begun: Queue::new(1),
             failure: Mutex::new(None),
             spare: Mutex::new(Vec::new()),
             has_given_up: AtomicBool::new(false),
@@ -205,6 +208,7 @@ impl Frames {
         self.0.has_given_up.store(true, Ordering::Relaxed);
         let abort = reason.map(|reason| Frame::of(Kind::Abort, &[reason as u8]).into_bytes());
         self.0.outbox.close_after(abort);
+        self.0.begun.close();
         // What has arrived may say more than an error of the connection.
         self.0.setup.close();
         self.0.control.close();
@@ -222,12 +226,19 @@ impl Frames {
     /// If the connection has failed.
     pub(crate) fn send(&self, frame: Frame) -> Result<(), Error> {
         let kind = frame.kind();
+        // The set-up would wait behind the tables, for round trips of a long path.
+        if kind == Kind::Tables {
+            self.0.begun.pop();
+        }
         let phase = phase_of(kind);
         let bytes = frame.into_bytes();
         let length = bytes.len();
         // Before it may be written: a run can end when it is.
         self.0.figures.sent(kind, length);
         let sent = self.0.outbox.push(bytes, length, self.0.timeout);
+        if kind == Kind::Base {
+            self.0.begun.close();
+        }
         sent.map_err(|refused| match refused {
             Refused::Closed => self.ended(phase),
             Refused::Full => Error::Silent { phase, after: self.0.timeout },

@@ -124,6 +124,22 @@ fn the_offset_is_never_on_the_wire_and_no_two_transcripts_are_equal() {
 }
 
 #[test]
+fn the_set_up_does_not_wait_behind_tables() {
+    for scheme in Scheme::ALL {
+        let Recorded { sent: [garbler, _], .. } = recorded(scheme, None);
+        let mut rest = &garbler[..];
+        let mut kinds = Vec::new();
+        while let Some((header, after)) = rest.split_first_chunk::<HEADER_LEN>() {
+            let (kind, length) = parse_header(*header).unwrap();
+            kinds.push(kind);
+            rest = &after[length..];
+        }
+        let first = |wanted| kinds.iter().position(|kind| *kind == wanted).unwrap();
+        assert!(first(Kind::Base) < first(Kind::Tables), "{scheme}: {kinds:?}");
+    }
+}
+
+#[test]
 fn tables_and_transfers_are_uniform() {
     for scheme in Scheme::ALL {
         let Recorded { sent, .. } = recorded(scheme, None);
