@@ -228,6 +228,15 @@ impl Point {
     fn swept(&self) -> &Table {
         &self.combination.swept
     }
+
+    /// Whether a record is of this point. A trial that was cut short lacks values, but not all.
+    fn is_of(&self, record: &Record) -> bool {
+        let names = &self.trial.measure.values;
+        let mut measured = record.values.keys();
+        record.point == *self.swept()
+            && !record.values.is_empty()
+            && measured.all(|name| names.contains_key(name))
+    }
 }
 
 /// The measured quantities, in the file's order.

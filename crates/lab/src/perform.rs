@@ -128,14 +128,12 @@ fn measure(
         let driver =
             driver::find(name).ok_or_else(|| failed(format!("there is no driver {name}")))?;
         let measured = (driver.measure)(network, &plan.options).map_err(failed)?;
-        let value = |(name, plan): (&String, &ValuePlan)| {
-            let number = measured
-                .0
-                .get(name.as_str())
-                .ok_or_else(|| failed(format!("the driver gives no {name}")))?;
-            Ok((name.clone(), number * plan.scale))
-        };
-        return plan.values.iter().map(value).collect();
+        let mut values = BTreeMap::new();
+        for (name, value) in &plan.values {
+            let number = measured.read(name, value).map_err(failed)?;
+            values.extend(number.map(|number| (name.clone(), number)));
+        }
+        return Ok(values);
     }
     let host = host(network, plan.host.as_deref().unwrap_or_default())?;
     let output = run(plan, host, files)?;

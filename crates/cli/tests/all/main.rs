@@ -9,6 +9,7 @@ mod directory;
 mod doctor;
 mod documents;
 mod lab;
+mod lab_compute;
 mod micss;
 mod plan;
 mod quorum;

@@ -1,7 +1,7 @@
 //! The built-in experiments.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 27] = [
+const ALL: [(&str, &str); 31] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
@@ -29,6 +29,10 @@ const ALL: [(&str, &str); 27] = [
     ("transport-grid", include_str!("../../experiments/transport-grid.toml")),
     ("transport-fairness", include_str!("../../experiments/transport-fairness.toml")),
     ("transport-core", include_str!("../../experiments/transport-core.toml")),
+    ("compute-circuits", include_str!("../../experiments/compute-circuits.toml")),
+    ("compute-links", include_str!("../../experiments/compute-links.toml")),
+    ("compute-delay", include_str!("../../experiments/compute-delay.toml")),
+    ("compute-loss", include_str!("../../experiments/compute-loss.toml")),
 ];
 
 /// The name and the text of each built-in experiment.

@@ -4,6 +4,7 @@
 //! `driver/` and a line there.
 
 mod accuracy;
+mod compute;
 mod datagrams;
 mod flow;
 mod quorum;
@@ -13,18 +14,47 @@ use std::collections::BTreeMap;
 
 use crate::host::Host;
 use crate::network::Network;
-use crate::trial::Trial;
+use crate::trial::{Trial, ValuePlan};
 
-/// What a driver measured, by name.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Values(pub(crate) BTreeMap<&'static str, f64>);
+/// What a driver measured.
+#[derive(Clone, Debug)]
+pub(crate) enum Values {
+    /// Its values, by name.
+    Named(BTreeMap<&'static str, f64>),
+    /// A document in which each value has a JSON pointer.
+    Document {
+        content: serde_json::Value,
+        /// Whether no value may be missing: the run was not cut short.
+        is_whole: bool,
+    },
+}
+
+impl Values {
+    /// A value of the trial, scaled; `None` if the run was cut short before there was one.
+    ///
+    /// # Errors
+    /// If the driver does not give it, in one line.
+    pub(crate) fn read(&self, name: &str, plan: &ValuePlan) -> Result<Option<f64>, String> {
+        let number = match self {
+            Self::Named(values) => values.get(name).copied(),
+            Self::Document { content, .. } => {
+                plan.json.as_ref().and_then(|pointer| content.pointer(pointer)?.as_f64())
+            }
+        };
+        let is_cut_short = matches!(self, Self::Document { is_whole: false, .. });
+        if number.is_none() && !is_cut_short {
+            return Err(format!("the driver gives no {name}"));
+        }
+        Ok(number.map(|number| number * plan.scale))
+    }
+}
 
 /// A measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Driver {
     /// Its name in experiment files.
     pub(crate) name: &'static str,
-    /// The names of the values that it gives.
+    /// The names of the values that it gives; none if it gives a document.
     pub(crate) values: &'static [&'static str],
     /// The settings of `[measure.options]` that name hosts.
     pub(crate) hosts: &'static [&'static str],
@@ -38,8 +68,9 @@ pub(crate) struct Driver {
 }
 
 /// Every driver.
-pub(crate) const ALL: [Driver; 7] = [
+pub(crate) const ALL: [Driver; 8] = [
     accuracy::DRIVER,
+    compute::DRIVER,
     flow::DRIVER,
     quorum::NODE_REFRESH,
     quorum::NODE_SIGN,

@@ -544,7 +544,22 @@ fn drivers_accept_only_their_own_values() {
              seconds = 1\nconnect = \"10.0.0.2:80\"\n"
         )
     };
+    let computing = |value: &str, limit: &str| {
+        format!(
+            "{value}\n[measure.options]\nsunder = \"sunder\"\ngarbler = \"a\"\nevaluator = \"b\"\n\
+             address = \"10.0.0.1:7000\"\ncircuit = \"mincut\"\nlimit_s = {limit}\n"
+        )
+    };
     for (driver, value, expected) in [
+        ("compute", &*computing("time = { json = \"/time_s\" }", "60"), Ok(())),
+        ("compute", &computing("time = {}", "60"), Err("measure.values.time")),
+        (
+            "compute",
+            &computing("time = { json = \"time_s\" }", "60"),
+            Err("measure.values.time.json"),
+        ),
+        ("compute", &computing("time = { after = \"x\" }", "60"), Err("measure.values.time")),
+        ("compute", &computing("time = { json = \"/time_s\" }", "0"), Err("measure.options")),
         ("accuracy", "loss = {}", Ok(())),
         ("acuracy", "loss = {}", Err("measure.driver")),
         ("accuracy", "lost = {}", Err("measure.values.lost")),

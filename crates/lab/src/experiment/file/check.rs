@@ -255,6 +255,14 @@ fn check_driven(
     }
     for (name, value) in &measure.values {
         let key = format!("measure.values.{name}");
+        if driver.values.is_empty() {
+            if value.json.is_none() {
+                let what = format!("needs json: {} gives a document", driver.name);
+                return Err(Problem::new(key, what));
+            }
+            check_read(&key, value)?;
+            continue;
+        }
         if !driver.values.contains(&name.as_str()) {
             let what = format!("is not what {} gives: {}", driver.name, driver.values.join(", "));
             return Err(Problem::new(key, what));

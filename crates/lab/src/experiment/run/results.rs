@@ -7,7 +7,7 @@ use super::machine::Machine;
 use crate::experiment::error::ResultsError;
 use crate::experiment::file::compare::Compare;
 use crate::experiment::statistic::Statistic;
-use crate::experiment::{Experiment, Metric, Point};
+use crate::experiment::{Experiment, Metric};
 
 /// The results of an experiment: the document `results.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -82,10 +82,6 @@ impl Results {
     /// If the document is malformed, or is not of this experiment's points.
     pub fn read(experiment: &Experiment, document: &[u8]) -> Result<Self, ResultsError> {
         let mut results: Self = serde_json::from_slice(document)?;
-        let is_of = |trial: &Record, point: &Point| {
-            trial.point == *point.swept()
-                && trial.values.keys().eq(point.trial.measure.values.keys())
-        };
         // Trials that have not run are missing.
         let mut points = experiment.points.iter();
         let mut repetition = 0;
@@ -94,7 +90,7 @@ impl Results {
                 repetition = trial.repetition;
                 points = experiment.points.iter();
             }
-            points.any(|point| is_of(trial, point))
+            points.any(|point| point.is_of(trial))
         });
         let whole = results.repetitions * experiment.points.len();
         if results.trials.len() + results.left != whole || !are_of {

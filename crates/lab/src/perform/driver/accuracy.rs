@@ -127,7 +127,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
         values.insert("offered", arrivals.offered_mbit(HEADERS));
         values.insert("carried", arrivals.rate_mbit(HEADERS));
     }
-    Ok(Values(values))
+    Ok(Values::Named(values))
 }
 
 /// How long a datagram can be in flight, and half a second for the machine.

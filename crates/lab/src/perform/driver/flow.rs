@@ -129,7 +129,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     values.insert("delay", delays.iter().sum::<f64>() / delays.len().max(1) as f64);
     let best = channels.used_rates(options.mu).ok_or_else(unknown)?;
     values.insert("uneven", unevenness(&used, &best));
-    Ok(Values(values))
+    Ok(Values::Named(values))
 }
 
 /// The mean delay of full packets on each link, in ms.

@@ -72,7 +72,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let count = trips.len() as f64;
     let mean = trips.iter().sum::<f64>() / count;
     let variance = trips.iter().map(|trip| (trip - mean).powi(2)).sum::<f64>() / count;
-    Ok(Values(BTreeMap::from([
+    Ok(Values::Named(BTreeMap::from([
         ("mean", mean),
         ("deviation", variance.sqrt()),
         ("median", trips[trips.len() / 2]),

@@ -85,7 +85,7 @@ fn measure(_: &Network, table: &toml::Table) -> Result<Values, String> {
         }
     };
     let processor: Duration = old.iter().chain(new).map(|server| server.work.total()).sum();
-    Ok(Values(BTreeMap::from([
+    Ok(Values::Named(BTreeMap::from([
         ("old", done(old, place)),
         ("new", done(new, place)),
         ("old_kb", mean(old.iter().map(|server| server.messages.bytes as f64 / 1e3))),

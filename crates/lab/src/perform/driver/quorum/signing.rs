@@ -98,7 +98,7 @@ fn measure(_: &Network, table: &toml::Table) -> Result<Values, String> {
     let quick = query(&servers, Signers::new(&combination, signers));
     let requester_bytes = quick.to_bytes().len() * combination.signer_count();
     let replier_bytes = usual[0].answers.bytes / usual[0].answers.count;
-    Ok(Values(BTreeMap::from([
+    Ok(Values::Named(BTreeMap::from([
         ("usual", percentile(&usual, 50)),
         ("usual_99", percentile(&usual, 99)),
         ("one_silent", percentile(&one_silent, 50)),

@@ -90,7 +90,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let refresh = kb(|sent| sent.refresh);
     servers.sign(2 * count, "a message of the new group")?;
     let [old, new, signed] = times.map(|times| at_place(times, place));
-    Ok(Values(BTreeMap::from([
+    Ok(Values::Named(BTreeMap::from([
         ("old", old),
         ("new", new),
         ("signed", signed),

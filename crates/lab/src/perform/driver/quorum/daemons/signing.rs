@@ -81,7 +81,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
             }
         }
     }
-    Ok(Values(BTreeMap::from([
+    Ok(Values::Named(BTreeMap::from([
         ("usual", percentile(&mut usual, 50)),
         ("usual_99", percentile(&mut usual, 99)),
         ("one_silent", percentile(&mut one, 50)),

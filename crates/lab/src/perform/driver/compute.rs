@@ -1,0 +1,199 @@
+//! Two parties of `sunder compute`, each a process on a host of its own. The garbler listens, the
+//! evaluator connects, and both outputs are compared with what the function gives.
+//!
+//! Values are read from a document: `time_s`, from when the evaluator begins to connect until it
+//! has the output; with one link between the hosts `least_s`, which is a round trip and the bytes
+//! at the link's rate, and `over`, the quotient of both; and `garbler` and `evaluator`, each what
+//! this party printed with `--json`, its phases by their names, and `cpu_s`, their sum.
+
+mod examples;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Driver, Values, host, no_hosts, options};
+use crate::host::Host;
+use crate::link::Direction;
+use crate::network::Network;
+use crate::perform::program::Program;
+use crate::sandbox;
+use examples::{Example, Function};
+
+pub(super) const DRIVER: Driver = Driver {
+    name: "compute",
+    values: &[],
+    hosts: &["garbler", "evaluator"],
+    network: no_hosts,
+    check,
+    measure,
+};
+
+/// The driver's settings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// The program.
+    sunder: String,
+    /// The parties' hosts.
+    garbler: String,
+    evaluator: String,
+    /// Where the garbler listens.
+    address: SocketAddr,
+    /// What they compute.
+    circuit: Function,
+    /// What both are told besides.
+    #[serde(default)]
+    arguments: Vec<String>,
+    /// What the evaluator is told besides.
+    #[serde(default)]
+    connecting: Vec<String>,
+    /// The time after which a run is ended and counts as that long, in seconds.
+    limit_s: f64,
+    /// Whether a run that fails counts as that long, too.
+    #[serde(default)]
+    may_fail: bool,
+}
+
+/// The maximum of `limit_s`.
+const MAX_LIMIT_S: f64 = 3600.0;
+
+/// The exit code of a failure that is not one of usage or security.
+const FAILED: i32 = 1;
+
+fn check(table: &toml::Table) -> Result<(), String> {
+    let Options { limit_s, .. } = options(table)?;
+    if limit_s > 0.0 && limit_s <= MAX_LIMIT_S {
+        return Ok(());
+    }
+    Err(format!("limit_s is {limit_s}; it must be above 0 and at most {MAX_LIMIT_S}"))
+}
+
+fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
+    let options: Options = options(table)?;
+    let example = options.circuit.example();
+    let directory = tempfile::tempdir_in(sandbox::SCRATCH).map_err(|error| error.to_string())?;
+    let start = |role, host, input: &str, more: &[String]| {
+        Party::start(role, host, &options, directory.path(), input, more)
+    };
+    let [garbler_host, evaluator_host] =
+        [host(network, &options.garbler)?, host(network, &options.evaluator)?];
+    let address = options.address.to_string();
+
+    let listening = ["--listen".into(), address.clone()];
+    let mut garbler = start("garbler", garbler_host, &example.garbler, &listening)?;
+    garbler.program.wait_for_port(garbler_host, options.address.port())?;
+    let connecting = [&["--connect".into(), address], &options.connecting[..]].concat();
+    let mut evaluator = start("evaluator", evaluator_host, &example.evaluator, &connecting)?;
+
+    let limit = Duration::from_secs_f64(options.limit_s);
+    let deadline = Instant::now() + limit;
+    for party in [&mut evaluator, &mut garbler] {
+        if !party.is_done(deadline, options.may_fail)? {
+            let content = json!({ "time_s": options.limit_s });
+            return Ok(Values::Document { content, is_whole: false });
+        }
+    }
+    let [garbler, evaluator] = [garbler.document(&example)?, evaluator.document(&example)?];
+    let time_s = time(&evaluator).ok_or("the evaluator does not say how long its phases took")?;
+    let mut content = json!({ "time_s": time_s });
+    if let Some(least_s) = least(network, &options.garbler, &evaluator) {
+        content["least_s"] = json!(least_s);
+        content["over"] = json!(time_s / least_s);
+    }
+    content["garbler"] = garbler;
+    content["evaluator"] = evaluator;
+    Ok(Values::Document { content, is_whole: true })
+}
+
+/// A party that runs.
+struct Party {
+    role: &'static str,
+    program: Program,
+}
+
+impl Party {
+    fn start(
+        role: &'static str,
+        host: &Host,
+        options: &Options,
+        directory: &Path,
+        input: &str,
+        more: &[String],
+    ) -> Result<Self, String> {
+        let path = |name: &str| directory.join(format!("{role}.{name}"));
+        let input_file = path("input");
+        fs::write(&input_file, input)
+            .map_err(|error| format!("{}: {error}", input_file.display()))?;
+        // What it learns of paths is not for the next trial.
+        let state = format!("XDG_STATE_HOME={}", directory.display());
+        let input_file = input_file.display().to_string();
+        let command = ["env", &state, &options.sunder, "compute", "--role", role, "--circuit"];
+        let command = command.into_iter().chain([options.circuit.name(), "--input-file"]);
+        let command = command.chain([&input_file[..], "--insecure", "--load-first", "--json"]);
+        let mut command: Vec<String> = command.map(str::to_owned).collect();
+        command.extend_from_slice(&options.arguments);
+        command.extend_from_slice(more);
+        let program = Program::start(host, &command, &path("output"), Some(&path("errors")))?;
+        Ok(Self { role, program })
+    }
+
+    /// Waits until it is done; `false` if it is not by the deadline, or has failed and may.
+    fn is_done(&mut self, deadline: Instant, may_fail: bool) -> Result<bool, String> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self.program.wait(left)? {
+            None => Ok(false),
+            Some(status) if status.success() => Ok(true),
+            Some(status) if may_fail && status.code() == Some(FAILED) => Ok(false),
+            Some(status) => Err(format!("{}: {}", self.role, self.program.failure(status))),
+        }
+    }
+
+    /// What it printed, with the phases by their names, if its output is right.
+    fn document(&self, example: &Example) -> Result<Value, String> {
+        let role = self.role;
+        let mut document: Value = serde_json::from_str(&self.program.output()?)
+            .map_err(|error| format!("the {role} printed no document: {error}"))?;
+        if document["output"] != example.output {
+            let (output, right) = (&document["output"], &example.output);
+            return Err(format!("the {role} has the output {output}, but {right} is right"));
+        }
+        let phases = document["phases"].take();
+        let phases = phases.as_array().map(Vec::as_slice).unwrap_or_default();
+        let named =
+            phases.iter().filter_map(|it| Some((it["name"].as_str()?.to_owned(), it.clone())));
+        document["phases"] = Value::Object(named.collect());
+        document["cpu_s"] = json!(phases.iter().filter_map(|it| it["cpu_s"].as_f64()).sum::<f64>());
+        Ok(document)
+    }
+}
+
+/// The time from when a party begins to connect until its last phase ends, in seconds.
+fn time(party: &Value) -> Option<f64> {
+    let phases = party["phases"].as_object()?.values();
+    let ends = phases.filter_map(|it| Some(it["start_s"].as_f64()? + it["time_s"].as_f64()?));
+    Some(party["phases"]["connect"]["time_s"].as_f64()? + ends.reduce(f64::max)?)
+}
+
+/// A round trip of the only link, and what it takes to send the bytes of the direction that takes
+/// longer, in seconds.
+fn least(network: &Network, garbler: &str, evaluator: &Value) -> Option<f64> {
+    let (link, hosts) = network.only_link()?;
+    let mut directions = [Direction::Forward, Direction::Back];
+    if hosts[0] != garbler {
+        directions.reverse();
+    }
+    let (mut round_trip, mut sending) = (0.0, 0.0_f64);
+    for (direction, bytes) in directions.into_iter().zip(["bytes_received", "bytes_sent"]) {
+        let conditions = network.conditions(link, direction)?;
+        round_trip += conditions.delay_ms / 1e3;
+        if let Some(rate) = conditions.rate_mbit {
+            sending = sending.max(evaluator[bytes].as_f64()? * 8.0 / (rate * 1e6));
+        }
+    }
+    Some(round_trip + sending)
+}

@@ -1,0 +1,119 @@
+//! Inputs of the functions that two parties compute, and their outputs.
+
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+/// A function that `sunder compute` has by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Function {
+    Aes128,
+    Sha256,
+    MinCut,
+}
+
+/// The inputs of both parties, and the output, in hexadecimal.
+pub(super) struct Example {
+    pub(super) garbler: String,
+    pub(super) evaluator: String,
+    pub(super) output: String,
+}
+
+/// The numbers of `MinCut`, of both parties, and the bits of each.
+const NUMBERS: usize = 25_000;
+const BITS: u32 = 20;
+
+impl Function {
+    /// Its name at the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Aes128 => "aes128",
+            Self::Sha256 => "sha256",
+            Self::MinCut => "mincut",
+        }
+    }
+
+    pub(super) fn example(self) -> Example {
+        match self {
+            Self::Aes128 => aes128(),
+            Self::Sha256 => sha256(b"Half of this message is the garbler's input."),
+            Self::MinCut => min_cut(),
+        }
+    }
+}
+
+/// FIPS 197, appendix B: a key and a block.
+fn aes128() -> Example {
+    Example {
+        garbler: "2b7e151628aed2a6abf7158809cf4f3c".into(),
+        evaluator: "3243f6a8885a308d313198a2e0370734".into(),
+        output: "3925841d02dc09fbdc118597196a0b32".into(),
+    }
+}
+
+/// A message of at most 55 bytes, padded to one block, of which each party has a half.
+fn sha256(message: &[u8]) -> Example {
+    let mut block = message.to_vec();
+    block.push(0x80);
+    block.resize(56, 0);
+    block.extend((8 * message.len() as u64).to_be_bytes());
+    let (garbler, evaluator) = block.split_at(32);
+    Example {
+        garbler: hex(garbler),
+        evaluator: hex(evaluator),
+        output: hex(&Sha256::digest(message)),
+    }
+}
+
+/// Numbers in no order, and the least of them.
+fn min_cut() -> Example {
+    let mut dice = fastrand::Rng::with_seed(1);
+    let numbers: Vec<u32> = (0..NUMBERS).map(|_| dice.u32(1..1 << BITS)).collect();
+    let (garbler, evaluator) = numbers.split_at(NUMBERS / 2);
+    let least: Vec<u32> = numbers.iter().copied().min().into_iter().collect();
+    Example { garbler: packed(garbler), evaluator: packed(evaluator), output: packed(&least) }
+}
+
+/// Numbers one after the other, each from its lowest bit on, in bytes whose lowest bit is the
+/// first.
+fn packed(numbers: &[u32]) -> String {
+    let bits =
+        numbers.iter().flat_map(|number| (0..BITS).map(move |bit| (number >> bit & 1) as u8));
+    let bits: Vec<u8> = bits.collect();
+    let byte = |bits: &[u8]| bits.iter().rev().fold(0, |byte, bit| byte << 1 | bit);
+    hex(&bits.chunks(8).map(byte).collect::<Vec<u8>>())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_have_the_lengths_that_the_circuits_take() {
+        for (function, bytes) in
+            [(Function::Aes128, 16), (Function::Sha256, 32), (Function::MinCut, 31_250)]
+        {
+            let Example { garbler, evaluator, .. } = function.example();
+            assert_eq!((garbler.len(), evaluator.len()), (2 * bytes, 2 * bytes), "{function:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_packed_from_their_lowest_bits() {
+        assert_eq!(packed(&[0x12345]), "452301");
+        assert_eq!(packed(&[0x12345, 0xabcde]), "4523e1cdab");
+    }
+
+    #[test]
+    fn a_block_is_padded_as_the_standard_says() {
+        let Example { garbler, evaluator, output } = sha256(b"abc");
+        assert_eq!(garbler, format!("61626380{}", "0".repeat(56)));
+        assert_eq!(evaluator, format!("{}18", "0".repeat(62)));
+        assert!(output.starts_with("ba7816bf8f01cfea"));
+    }
+}
