@@ -1,5 +1,7 @@
 //! Each scheme against a plain evaluation, and what tables look like.
 
+mod circuits;
+
 use std::collections::HashSet;
 
 use blocks::Block;
