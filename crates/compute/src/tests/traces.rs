@@ -1,5 +1,6 @@
 //! What is on the wire.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
@@ -37,13 +38,13 @@ impl Write for Recording {
     }
 }
 
-/// What both parties have sent in a run of AES-128, and the garbler's offset.
+/// What both parties have sent in runs of AES-128 on one set-up, and the garbler's offset.
 struct Recorded {
     sent: [Vec<u8>; 2],
     offset: Block,
 }
 
-fn recorded(scheme: Scheme, seeds: Option<[u128; 2]>) -> Recorded {
+fn recorded(scheme: Scheme, seeds: Option<[u128; 2]>, instances: u32) -> Recorded {
     let schedule = Schedule::new(&generate::aes128());
     let settings = Settings { scheme, ..Settings::default() };
     let (here, there) = UnixStream::pair().unwrap();
@@ -57,7 +58,9 @@ fn recorded(scheme: Scheme, seeds: Option<[u128; 2]>) -> Recorded {
         let reader = socket.try_clone().unwrap();
         let writer = Recording { socket, copy: copies[at].clone() };
         let mut session = Session::new(reader, writer, None, role, settings, random).unwrap();
-        session.run(&mut schedule.source(), input).unwrap();
+        for _ in 0..instances {
+            session.run(&mut schedule.source(), input).unwrap();
+        }
         let offset = session.offset();
         session.finish().unwrap();
         offset
@@ -85,7 +88,7 @@ fn frames(mut sent: &[u8], wanted: Kind) -> Vec<u8> {
 #[test]
 fn what_is_on_the_wire_has_not_changed() {
     let line = |scheme: Scheme| {
-        let Recorded { sent, .. } = recorded(scheme, Some([1, 2]));
+        let Recorded { sent, .. } = recorded(scheme, Some([1, 2]), 1);
         let digest = |sent: &[u8]| {
             let mut digest = Sha256::new();
             for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Alive) {
@@ -104,29 +107,55 @@ fn what_is_on_the_wire_has_not_changed() {
     );
 }
 
+/// What is sent that depends on labels or offsets: blocks of 128 bits, but for the last bytes.
+const SECRET: [Kind; 5] = [Kind::Labels, Kind::Extend, Kind::Answer, Kind::Tables, Kind::Decoding];
+
+/// The blocks of all frames of [`SECRET`].
+fn blocks(Recorded { sent, .. }: &Recorded) -> Vec<u128> {
+    let of = |sent: &[u8], kind| -> Vec<u128> {
+        let content = frames(sent, kind);
+        content.as_chunks().0.iter().map(|block| u128::from_le_bytes(*block)).collect()
+    };
+    SECRET.iter().flat_map(|kind| sent.iter().flat_map(|sent| of(sent, *kind))).collect()
+}
+
 #[test]
-fn the_offset_is_never_on_the_wire_and_no_two_transcripts_are_equal() {
+fn no_block_is_sent_twice_on_one_set_up_or_on_two() {
     for scheme in Scheme::ALL {
-        let first = recorded(scheme, None);
-        let second = recorded(scheme, None);
-        let offset = first.offset.to_bytes();
-        for sent in &first.sent {
+        let [first, second] = [(); 2].map(|()| recorded(scheme, None, 3));
+        let mut seen = HashSet::new();
+        for block in blocks(&first).into_iter().chain(blocks(&second)) {
+            assert!(seen.insert(block), "{scheme}: {block:032x} is sent twice");
+        }
+        for (one, two) in first.sent.iter().zip(&second.sent) {
+            assert_ne!(frames(one, Kind::Base), frames(two, Kind::Base), "{scheme}");
+        }
+        // The outputs are equal, the digests of their labels are not.
+        let results = [&first, &second].map(|it| frames(&it.sent[1], Kind::Result));
+        let digests: HashSet<&[u8]> =
+            results.iter().flat_map(|all| all.chunks(32)).map(|result| &result[16..]).collect();
+        assert_eq!(digests.len(), 6, "{scheme}");
+    }
+}
+
+#[test]
+fn the_offset_is_never_on_the_wire_nor_the_difference_of_two_blocks() {
+    for scheme in Scheme::ALL {
+        let recorded = recorded(scheme, None, 2);
+        let offset = recorded.offset.to_bytes();
+        for sent in &recorded.sent {
             assert!(!sent.windows(16).any(|window| window == offset), "{scheme}");
         }
-        let secret = [Kind::Base, Kind::Labels, Kind::Extend, Kind::Answer, Kind::Tables];
-        for kind in secret {
-            for (one, two) in first.sent.iter().zip(&second.sent) {
-                let (one, two) = (frames(one, kind), frames(two, kind));
-                assert!(one.is_empty() || one != two, "{scheme} {kind:?}");
-            }
-        }
+        let offset = u128::from(recorded.offset);
+        let blocks: HashSet<u128> = blocks(&recorded).into_iter().collect();
+        assert!(!blocks.iter().any(|block| blocks.contains(&(block ^ offset))), "{scheme}");
     }
 }
 
 #[test]
 fn the_set_up_does_not_wait_behind_tables() {
     for scheme in Scheme::ALL {
-        let Recorded { sent: [garbler, _], .. } = recorded(scheme, None);
+        let Recorded { sent: [garbler, _], .. } = recorded(scheme, None, 1);
         let mut rest = &garbler[..];
         let mut kinds = Vec::new();
         while let Some((header, after)) = rest.split_first_chunk::<HEADER_LEN>() {
@@ -142,17 +171,33 @@ fn the_set_up_does_not_wait_behind_tables() {
 #[test]
 fn tables_and_transfers_are_uniform() {
     for scheme in Scheme::ALL {
-        let Recorded { sent, .. } = recorded(scheme, None);
-        let tables = frames(&sent[0], Kind::Tables);
-        assert!(tables.len() >= 150_000, "{scheme}");
-        let mut counts = [0_u32; 256];
-        for byte in &tables {
-            counts[usize::from(*byte)] += 1;
+        let Recorded { sent: [garbler, evaluator], .. } = recorded(scheme, None, 20);
+        for (kind, sent) in
+            [(Kind::Tables, &garbler), (Kind::Answer, &garbler), (Kind::Extend, &evaluator)]
+        {
+            let mut content = frames(sent, kind);
+            assert!(content.len() >= 40_000, "{scheme} {kind:?}");
+            // In more one would see the zeros with which the bits of a batch are filled up.
+            content.truncate(200_000);
+            check_uniform(&format!("{scheme} {kind:?}"), &content);
+            // Labels of one colour, for example, would show in one place only.
+            for place in 0..16 {
+                let bytes: Vec<u8> = content.iter().skip(place).step_by(16).copied().collect();
+                check_uniform(&format!("{scheme} {kind:?}, byte {place}"), &bytes);
+            }
         }
-        let expected = f64::from(u32::try_from(tables.len()).unwrap()) / 256.0;
-        let deviation = |count: &u32| (f64::from(*count) - expected).powi(2) / expected;
-        let chi_squared: f64 = counts.iter().map(deviation).sum();
-        // The quantiles at 5e-8 and 1 - 5e-8 with 255 degrees of freedom.
-        assert!((152.3..394.1).contains(&chi_squared), "{scheme}: {chi_squared}");
     }
+}
+
+fn check_uniform(what: &str, bytes: &[u8]) {
+    let mut counts = [0_u32; 256];
+    for byte in bytes {
+        counts[usize::from(*byte)] += 1;
+    }
+    let expected = f64::from(u32::try_from(bytes.len()).unwrap()) / 256.0;
+    let deviation = |count: &u32| (f64::from(*count) - expected).powi(2) / expected;
+    let chi_squared: f64 = counts.iter().map(deviation).sum();
+    // Nine standard deviations: about once in 10^12 with 255 degrees of freedom, and more often
+    // where fewer than ten are expected of a value.
+    assert!((100.0..470.0).contains(&chi_squared), "{what}: {chi_squared}");
 }
