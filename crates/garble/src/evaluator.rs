@@ -13,10 +13,12 @@ pub struct Evaluator {
     scheme: Scheme,
     kernel: Kernel,
     public: Block,
+    /// The universal hash of three halves: empty in other schemes.
+    universal: Vec<Block>,
     /// The label of each value that is still needed, by place.
     labels: Vec<Block>,
     outputs: Vec<Wire>,
-    /// The number of the next gate.
+    /// The number of the next gate, or key in three halves.
     next: u64,
     inputs: u32,
 }
@@ -36,8 +38,12 @@ impl Evaluator {
     /// Is [`Self::new`], with one kernel.
     pub fn with_kernel(scheme: Scheme, public: Block, shape: &Shape, kernel: Kernel) -> Self {
         let labels = vec![Block::ZERO; shape.places as usize];
+        let universal = match scheme {
+            Scheme::ThreeHalves => three_halves::universal(public, kernel),
+            _ => Vec::new(),
+        };
         let (outputs, inputs) = (shape.outputs.clone(), shape.inputs());
-        Self { scheme, kernel, public, labels, outputs, next: 0, inputs }
+        Self { scheme, kernel, public, universal, labels, outputs, next: 0, inputs }
     }
 
     /// Takes the label of an input bit, counted from 0, the garbler's first. Each input needs one
@@ -68,9 +74,11 @@ impl Evaluator {
             Scheme::HalfGatesKeyed => self.half_gates(Keyed, batch, tables),
             Scheme::FixedKey => self.half_gates(FixedKey { key: self.public }, batch, tables),
             Scheme::ThreeHalves => {
-                let (start, first, labels) = (self.public, self.next, &mut self.labels[..]);
-                self.kernel.run(three_halves::Evaluate { start, first, batch, labels, tables });
-                self.next += batch.ands.len() as u64;
+                let (start, before, universal) = (self.public, self.next, &self.universal[..]);
+                let hash = three_halves::Hash { start, before, universal };
+                let labels = &mut self.labels[..];
+                self.kernel.run(three_halves::Evaluate { hash, batch, labels, tables });
+                self.next += three_halves::keys(batch.ands.len());
             }
             Scheme::Glnp15 => {
                 let (first, labels) = (self.next, &mut self.labels[..]);

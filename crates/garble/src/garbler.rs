@@ -18,11 +18,12 @@ pub struct Garbler {
     kernel: Kernel,
     public: Block,
     offset: Block,
-    /// The random bits of three halves.
+    /// The random bits of three halves, and its universal hash: empty in other schemes.
     coins: Prg,
+    universal: Vec<Block>,
     labels: Labels,
     outputs: Vec<Wire>,
-    /// The number of the next gate.
+    /// The number of the next gate, or key in three halves.
     next: u64,
     inputs: u32,
 }
@@ -83,8 +84,12 @@ impl Garbler {
             Labels::Pairs(pairs)
         };
         let coins = Prg::with_kernel(prg.block(), kernel);
+        let universal = match scheme {
+            Scheme::ThreeHalves => three_halves::universal(public, kernel),
+            _ => Vec::new(),
+        };
         let (outputs, inputs) = (shape.outputs.clone(), shape.inputs());
-        Self { scheme, kernel, public, offset, coins, labels, outputs, next: 0, inputs }
+        Self { scheme, kernel, public, offset, coins, universal, labels, outputs, next: 0, inputs }
     }
 
     /// Returns the garbling's public value, which the evaluator needs before the first table.
@@ -167,11 +172,11 @@ impl Garbler {
         let Labels::Zero(labels) = &mut self.labels else { unreachable!("an offset") };
         let mut coins = Zeroizing::new(vec![0; three_halves::coins_len(batch.ands.len())]);
         self.coins.fill_bytes(&mut coins);
-        let (start, first, offset) = (self.public, self.next, self.offset);
-        let coins = &coins[..];
-        let job = three_halves::Garble { start, first, offset, batch, labels, coins, tables };
-        self.kernel.run(job);
-        self.next += batch.ands.len() as u64;
+        let (start, before, universal) = (self.public, self.next, &self.universal[..]);
+        let hash = three_halves::Hash { start, before, universal };
+        let (offset, coins) = (self.offset, &coins[..]);
+        self.kernel.run(three_halves::Garble { hash, offset, batch, labels, coins, tables });
+        self.next += three_halves::keys(batch.ands.len());
     }
 
     fn half_gates<H: Hash>(&mut self, hash: H, batch: Batch<'_>, tables: &mut [u8]) {

@@ -25,8 +25,8 @@ pub enum Scheme {
     /// Gueron, Lindell, Nof, Pinkas 2015: assumes only that AES is a pseudorandom function. AND: 32
     /// bytes and a bit, XOR: 16 bytes.
     Glnp15,
-    /// Three halves (Rosulek, Roy 2021): half gates' assumption, less to send. AND: 24 bytes and
-    /// five bits, XOR: none.
+    /// Three halves (Rosulek, Roy 2021), with a hash that is keyed again for each 128 gates: half
+    /// gates' assumption, less to send. AND: 24 bytes and five bits, XOR: none.
     ThreeHalves,
 }
 

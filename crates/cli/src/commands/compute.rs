@@ -101,7 +101,7 @@ Security is semi-honest: use it with a party that you trust to run this program 
 struct Protocol {
     /// The garbling scheme: half-gates (keyed again for each gate), half-gates-keyed (with the
     /// labels as keys), fixed-key (for comparison: less secure with each gate), glnp15 (under
-    /// standard assumptions only), or three-halves (a quarter fewer bytes; its hash is not proven)
+    /// standard assumptions only), or three-halves (a quarter fewer bytes)
     #[arg(long, value_name = "NAME", default_value_t)]
     scheme: Scheme,
     /// The oblivious transfers of the evaluator's input
