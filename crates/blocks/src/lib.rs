@@ -12,7 +12,7 @@
 //! MiTccr::new(Block::from(1)).hash(0, &mut labels);
 //! ```
 //!
-//! - [`prg`] pseudorandom blocks from a seed, [`hash`] correlation robust hashes, [`transpose`] for
+//! - [`prg`] pseudorandom blocks from a seed, [`hash`] a correlation robust hash, [`transpose`] for
 //!   bit matrices of 128 rows, [`aes`] AES-128 under one key and under many.
 //! - [`aes::Kernel`] is the code for one instruction set: VAES with AVX-512, VAES with AVX2,
 //!   AES-NI, or any processor. The fastest is chosen at run time; all give the same results.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::Block;
 use crate::aes::{Aes128, Kernel, encrypt_each_with};
-use crate::hash::{MiTccr, Tccr};
+use crate::hash::MiTccr;
 use crate::lanes::{Job, Lanes};
 use crate::prg::Prg;
 
@@ -83,30 +83,19 @@ fn every_kernel_encrypts_any_number_of_blocks() {
 }
 
 #[test]
-fn hashes_are_those_of_the_papers() {
+fn the_hash_is_that_of_the_paper() {
     // The tweaks wrap around.
     let first = u64::MAX - 20;
     let key = Block::from(0xFEDC_BA98_7654_3210 << 50);
     for count in (0..40).chain([100]) {
         let plain = random(3, 2 * count);
         let tweak = |j: usize| Block::from(u128::from(first.wrapping_add(j as u64)));
-        let fixed: Vec<_> = plain
-            .iter()
-            .enumerate()
-            .map(|(j, x)| {
-                let once = reference(key, *x);
-                reference(key, once ^ tweak(j)) ^ once
-            })
-            .collect();
         let rekeyed: Vec<_> = plain
             .iter()
             .enumerate()
             .map(|(j, x)| reference(key ^ tweak(j / 2), sigma(*x)) ^ sigma(*x))
             .collect();
         for kernel in Kernel::available() {
-            let mut blocks = plain.clone();
-            Tccr::with_kernel(key, kernel).hash(first, &mut blocks);
-            assert_eq!(bytes(&blocks), bytes(&fixed), "{kernel}, {count}");
             let mut blocks = plain.clone();
             MiTccr::with_kernel(key, kernel).hash(first, blocks.as_chunks_mut::<2>().0);
             assert_eq!(bytes(&blocks), bytes(&rekeyed), "{kernel}, {count}");
