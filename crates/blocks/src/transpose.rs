@@ -1,5 +1,7 @@
 //! Transposition of bit matrices with 128 rows, for oblivious transfer extension.
 
+use zeroize::Zeroize as _;
+
 use crate::aes::Kernel;
 use crate::block::Block;
 use crate::lanes::{Job, Lanes};
@@ -62,8 +64,11 @@ impl Job for Transpose<'_> {
                 let mut all = [Block::ZERO; ROWS * SIDE_BY_SIDE];
                 transpose_squares(row, &mut square, &mut all);
                 columns.copy_from_slice(&all[..columns.len()]);
+                all.zeroize();
             }
         }
+        // The bits may be secret.
+        square.zeroize();
     }
 }
 

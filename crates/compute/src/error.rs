@@ -120,6 +120,7 @@ impl Error {
     pub fn is_security(&self) -> bool {
         match self {
             Self::Unproven => true,
+            Self::Transfer { source, .. } => *source == ot::Error::Inconsistent,
             Self::Io { source, .. } => {
                 transport_error(source).is_some_and(transport::Error::is_security)
             }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Phase, Reason};
 use crate::figures::{Figures, phase_of};
@@ -14,11 +14,17 @@ use crate::queue::{Popped, Queue, Refused};
 use crate::settings::Role;
 use crate::wire::{Frame, HEADER_LEN, Hello, Kind, parse_header};
 
-/// The bytes of tables that the garbler sends before it has answered all of the evaluator's
+/// The [`weight`] of tables that the garbler sends before it has answered all of the evaluator's
 /// transfers.
 pub(crate) const WINDOW: usize = 32 << 20;
 
-/// The bytes of tables that wait once the evaluator evaluates.
+/// What a frame of tables weighs in a window: its bytes, and what it takes beside them. So short
+/// frames do not take more memory than long ones.
+pub(crate) const fn weight(length: usize) -> usize {
+    length + 64
+}
+
+/// The weight of tables that wait once the evaluator evaluates.
 const EVALUATING_WINDOW: usize = 2 << 20;
 
 /// The bytes that wait to be sent.
@@ -103,7 +109,9 @@ impl Link {
         let writing = shared.clone();
         spawn("compute-write", move || write(&writing, writer, &written))?;
         let reading = shared.clone();
-        spawn("compute-read", move || receive(&reading, reader, hello, &read))?;
+        let read = spawn("compute-read", move || receive(&reading, reader, hello, &read));
+        // The thread that writes ends, too.
+        read.inspect_err(|_| shared.outbox.close())?;
         Ok(Self { shared, has_written, has_read, closer, is_orderly: true })
     }
 
@@ -354,9 +362,12 @@ fn receive(shared: &Shared, reader: impl Read, ours: Hello, read: &Sender<()>) {
     shared.setup.close();
     shared.control.close();
     shared.tables.close();
-    // The other party may still be sending what nobody wants any more.
+    // The other party may still be sending what nobody wants any more, but not for ever.
+    let start = Instant::now();
     let mut rest = [0; 16 << 10];
-    while matches!(reader.read(&mut rest), Ok(count) if count > 0) {}
+    while start.elapsed() < shared.timeout
+        && matches!(reader.read(&mut rest), Ok(count) if count > 0)
+    {}
     let _ = read.send(());
 }
 
@@ -377,7 +388,7 @@ fn receive_frames(shared: &Shared, reader: &mut impl Read, ours: Hello) -> Resul
             }
             Kind::Tables => {
                 let length = content.len();
-                shared.tables.push(content, length, shared.timeout)
+                shared.tables.push(content, weight(length), shared.timeout)
             }
             // All tables are there: an empty one says so.
             Kind::Decoding => shared

@@ -5,6 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use blocks::Block;
 use ot::extension::{Extension, ReceiverSetUp, SenderSetUp};
+use zeroize::Zeroizing;
 
 use crate::error::{Error, Phase};
 use crate::figures::Figures;
@@ -21,7 +22,7 @@ pub(crate) struct Party {
     pub(crate) figures: Arc<Figures>,
     pub(crate) random: Random,
     /// Of the garbler's labels.
-    pub(crate) offset: Block,
+    pub(crate) offset: Zeroizing<Block>,
     /// The next instance.
     pub(crate) number: u64,
 }
@@ -72,10 +73,12 @@ impl Party {
     pub(crate) fn setting_up(
         &mut self,
     ) -> impl FnOnce() -> Result<Transfers, Error> + Send + 'static {
-        let Self { role, settings, ref frames, ref figures, offset, ref mut random, .. } = *self;
-        let (frames, figures, seed) = (frames.clone(), figures.clone(), random.block());
+        let (role, transfers) = (self.role, self.settings.transfers);
+        let (frames, figures) = (self.frames.clone(), self.figures.clone());
+        let (offset, seed) = (self.offset.clone(), Zeroizing::new(self.random.block()));
         move || {
-            let made = set_up(role, settings.transfers, &frames, &figures, offset, seed);
+            let made = set_up(role, transfers, &frames, &figures, *offset, *seed);
+            sharing::wipe_stack();
             figures.leave(Phase::Setup);
             made.inspect_err(|error| frames.fail(error))
         }

@@ -55,13 +55,14 @@ impl<T> Queue<T> {
     /// # Errors
     /// If the queue is closed, or stays full.
     pub(crate) fn push(&self, item: T, weight: usize, limit: Duration) -> Result<(), Refused> {
-        let end = Instant::now() + limit;
+        // Without an end if there is none that can be told.
+        let end = Instant::now().checked_add(limit);
         let mut state = self.lock();
         while !state.is_closed
             && !state.items.is_empty()
             && state.weight + weight > state.max_weight
         {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = end.map_or(limit, |end| end.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return Err(Refused::Full);
             }
@@ -197,6 +198,8 @@ mod tests {
         let queue = Queue::new(1);
         let short = Duration::from_millis(1);
         assert_eq!(queue.pop_within(short), Popped::Nothing);
+        queue.push((), 1, Duration::MAX).unwrap();
+        assert_eq!(queue.try_pop(), Some(()));
         queue.push((), 2, short).unwrap();
         assert_eq!(queue.push((), 1, short), Err(Refused::Full));
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use circuit::Source;
 use transport::Connection;
+use zeroize::Zeroizing;
 
 use crate::error::{Error, Phase, Reason};
 use crate::figures::{Figures, PhaseFigures};
@@ -82,7 +83,7 @@ impl Session {
         figures.enter(Phase::Setup);
         let hello = Hello { role, transfers: settings.transfers };
         let link = Link::new(reader, writer, closer, hello, settings.timeout, figures.clone())?;
-        let offset = random.block().with_lsb(true);
+        let offset = Zeroizing::new(random.block().with_lsb(true));
         let mut party =
             Party { role, settings, frames: link.frames(), figures, offset, number: 0, random };
         let setup = SetUp::start(party.setting_up())?;
@@ -141,7 +142,7 @@ impl Session {
     /// The offset of the garbler's labels.
     #[cfg(test)]
     pub(crate) fn offset(&self) -> blocks::Block {
-        self.party.offset
+        *self.party.offset
     }
 
     /// A handle with which another thread sees how far the session is.

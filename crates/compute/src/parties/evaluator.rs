@@ -6,6 +6,9 @@ use std::thread;
 use blocks::Block;
 use circuit::{Shape, Source};
 use garble::Evaluator;
+use sharing::wipe_stack;
+use subtle::{Choice, ConditionallySelectable as _};
+use zeroize::Zeroizing;
 
 use super::{bit, digest, each_label, pack, parts};
 use crate::error::{Error, Phase};
@@ -38,9 +41,11 @@ pub(crate) fn run(
         let extending = scope.spawn(|| {
             let extended = extend(party, setup, &shape, input, &keys);
             drop(keys);
+            wipe_stack();
             extended.inspect_err(|error| party.frames.fail(error))
         });
         let output = evaluating.run(source, &received);
+        wipe_stack();
         let output = output.inspect_err(|error| party.frames.fail(error));
         (output, extending.join().unwrap_or(Err(Error::Failed)))
     });
@@ -57,7 +62,7 @@ fn extend(
     setup: &mut SetUp,
     shape: &Shape,
     input: &[u8],
-    keys: &Sender<Vec<Block>>,
+    keys: &Sender<Zeroizing<Vec<Block>>>,
 ) -> Result<(), Error> {
     if shape.evaluator_inputs == 0 {
         return Ok(());
@@ -67,7 +72,7 @@ fn extend(
     for part in parts(shape.evaluator_inputs) {
         let choices = &input[part.start / 8..part.end.div_ceil(8)];
         let mut frame = party.frames.frame(Kind::Extend);
-        let mut own = vec![Block::ZERO; part.len()];
+        let mut own = Zeroizing::new(vec![Block::ZERO; part.len()]);
         party.figures.count(Phase::Inputs, || {
             if party.settings.scheme.has_offset() {
                 receiver.extend(choices, &mut own, frame.content())
@@ -95,7 +100,7 @@ impl Evaluating<'_> {
     fn run(
         &self,
         source: &mut dyn Source,
-        keys: &Receiver<Vec<Block>>,
+        keys: &Receiver<Zeroizing<Vec<Block>>>,
     ) -> Result<Option<Vec<u8>>, Error> {
         let Party { frames, figures, settings, .. } = self.party;
         let theirs = self.begin.check(&frames.expect(Kind::Begin)?)?;
@@ -132,7 +137,7 @@ impl Evaluating<'_> {
     fn take_answers(
         &self,
         evaluator: &mut Evaluator,
-        keys: &Receiver<Vec<Block>>,
+        keys: &Receiver<Zeroizing<Vec<Block>>>,
     ) -> Result<(), Error> {
         let Party { frames, figures, settings, .. } = self.party;
         let first = self.shape.garbler_inputs;
@@ -141,12 +146,15 @@ impl Evaluating<'_> {
             let answer = frames.expect_len(Kind::Answer, size * part.len())?;
             let keys = keys.recv().map_err(|_| Error::Failed)?;
             figures.count(Phase::Inputs, || {
-                for ((at, key), content) in part.zip(keys).zip(answer.chunks_exact(size)) {
+                let answers = answer.chunks_exact(size);
+                for ((at, key), content) in part.zip(keys.iter()).zip(answers) {
                     let place = first + u32::try_from(at).expect("inputs are few");
-                    // One block, or the encrypted labels of 0 and 1.
-                    let number = if size == 16 { 0 } else { usize::from(bit(self.input, at)) };
-                    let block = content[16 * number..][..16].try_into().expect("16 bytes");
-                    evaluator.set_input(place, key ^ Block::from_bytes(block));
+                    // One block, or the encrypted labels of 0 and 1: both are read.
+                    let zero = Block::from_bytes(*content.first_chunk().expect("16 bytes"));
+                    let one = Block::from_bytes(*content.last_chunk().expect("16 bytes"));
+                    let choice = Choice::from(u8::from(bit(self.input, at)));
+                    let sent = Block::conditional_select(&zero, &one, choice);
+                    evaluator.set_input(place, *key ^ sent);
                 }
             });
         }

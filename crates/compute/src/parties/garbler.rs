@@ -6,11 +6,13 @@ use blocks::Block;
 use circuit::{Shape, Source};
 use garble::Garbler;
 use ot::extension::Sender;
+use sharing::wipe_stack;
+use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::{DIGEST_LEN, bit, digest, each_label, pack, parts};
 use crate::error::{Error, Phase};
-use crate::link::{Frames, WINDOW};
+use crate::link::{Frames, WINDOW, weight};
 use crate::party::{Party, SetUp, Transfers};
 use crate::queue::Queue;
 use crate::wire::{Begin, Frame, Kind};
@@ -30,7 +32,7 @@ pub(crate) fn run(
 ) -> Result<Option<Vec<u8>>, Error> {
     let shape = source.shape().clone();
     let mut garbler =
-        Garbler::new(party.settings.scheme, party.random.block(), party.offset, &shape);
+        Garbler::new(party.settings.scheme, party.random.block(), *party.offset, &shape);
     let (scheme, learns) = (party.settings.scheme, party.settings.learns);
     let begin = Begin::new(party.number, &shape, scheme, learns, garbler.public());
     let Party { frames, figures, random, .. } = party;
@@ -46,10 +48,12 @@ pub(crate) fn run(
     let (garbled, result) = thread::scope(|scope| {
         let control = scope.spawn(|| {
             let result = answering.run(setup, &answered);
+            wipe_stack();
             answered.close();
             result.inspect_err(|error| answering.party.frames.fail(error))
         });
         let garbled = garble(answering.party, &mut garbler, source, &answered);
+        wipe_stack();
         let garbled = garbled.inspect_err(|error| answering.party.frames.fail(error));
         (garbled, control.join().unwrap_or(Err(Error::Failed)))
     });
@@ -180,13 +184,13 @@ fn garble(
         if !is_answered {
             is_answered = answered.try_pop().is_some();
         }
-        if !is_answered && sent + frame.len() > WINDOW {
+        if !is_answered && sent + weight(frame.len()) > WINDOW {
             is_answered = answered.pop().is_some();
             if !is_answered {
                 return Err(Error::Failed);
             }
         }
-        sent += frame.len();
+        sent += weight(frame.len());
         frames.send(frame)
     };
     let mut frame = frames.frame(Kind::Tables);
@@ -245,10 +249,12 @@ fn output(
     } else {
         bits.zip(garbler.decoding()).map(|(bit, mask)| bit ^ mask).collect()
     };
-    let pairs = garbler.output_pairs();
-    let mut labels: Vec<Block> =
-        pairs.iter().zip(&bits).map(|(pair, bit)| pair[usize::from(*bit)]).collect();
-    let is_proven = digest(&labels) == *proof;
-    labels.zeroize();
+    let pairs = Zeroizing::new(garbler.output_pairs());
+    let of_bit = |([zero, one], bit): (&[Block; 2], &bool)| {
+        Block::conditional_select(zero, one, Choice::from(u8::from(*bit)))
+    };
+    let labels: Zeroizing<Vec<Block>> =
+        Zeroizing::new(pairs.iter().zip(&bits).map(of_bit).collect());
+    let is_proven = bool::from(digest(&labels)[..].ct_eq(proof));
     if is_proven { Ok(Some(pack(bits.into_iter()))) } else { Err(Error::Unproven) }
 }

@@ -1,8 +1,9 @@
 //! Parties that die, stall or send something else, in each phase.
 
-use std::io::{Read, Write};
+use std::io::{self, Cursor, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,8 +11,10 @@ use circuit::{Schedule, generate};
 
 use super::{BLOCK, KEY, Output, session};
 use crate::queue::Queue;
-use crate::wire::{HEADER_LEN, Kind, parse_header};
-use crate::{Error, Learns, Reason, Role, Settings};
+use crate::wire::{Frame, HEADER_LEN, Hello, Kind, parse_header};
+use crate::{
+    Error, Extension, Learns, Reason, Role, Session, Settings, TransferKind, TransferSecurity,
+};
 
 /// How long the parties wait for each other.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -175,14 +178,14 @@ fn a_party_that_gives_up_says_why() {
     }
 }
 
-#[test]
-fn a_result_that_is_not_proven_is_refused() {
+/// The garbler's error when a bit of the evaluator's frames of a kind is changed.
+fn refused_with_change(changed: Kind, transfers: Extension) -> Error {
     let schedule = Schedule::new(&generate::aes128());
     let (garbler, near) = UnixStream::pair().unwrap();
     let (evaluator, far) = UnixStream::pair().unwrap();
-    let settings = Settings { timeout: TIMEOUT, ..Settings::default() };
+    let settings = Settings { timeout: TIMEOUT, transfers, ..Settings::default() };
     let ended = Queue::new(1);
-    let error = thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| relay(&near, &far, None, &ended));
         scope.spawn(|| {
             let (mut reader, mut writer) = (&far, &near);
@@ -190,8 +193,10 @@ fn a_result_that_is_not_proven_is_refused() {
             while reader.read_exact(&mut header).is_ok() {
                 let (kind, length) = parse_header(header).unwrap();
                 let mut content = vec![0; length];
-                reader.read_exact(&mut content).unwrap();
-                if kind == Kind::Result {
+                if reader.read_exact(&mut content).is_err() {
+                    break;
+                }
+                if kind == changed {
                     content[3] ^= 1;
                 }
                 let _ = writer.write_all(&[&header[..], &content].concat());
@@ -199,9 +204,9 @@ fn a_result_that_is_not_proven_is_refused() {
         });
         scope.spawn(|| {
             let mut session = session(&evaluator, Role::Evaluator, settings);
-            let output = session.run(&mut schedule.source(), &BLOCK).unwrap();
+            // The garbler may give up before.
+            let _ = session.run(&mut schedule.source(), &BLOCK);
             drop((session, evaluator));
-            output
         });
         let mut session = session(&garbler, Role::Garbler, settings);
         let error = session.run(&mut schedule.source(), &KEY).unwrap_err();
@@ -210,7 +215,62 @@ fn a_result_that_is_not_proven_is_refused() {
             let _ = socket.shutdown(Shutdown::Both);
         }
         error
-    });
-    assert!(matches!(error, Error::Unproven));
+    })
+}
+
+#[test]
+fn a_result_that_is_not_proven_is_refused() {
+    let error = refused_with_change(Kind::Result, Settings::default().transfers);
+    assert!(matches!(error, Error::Unproven), "{error}");
     assert!(error.is_security());
+}
+
+#[test]
+fn transfers_that_fail_the_check_are_a_failed_security_check() {
+    for kind in TransferKind::ALL {
+        let transfers = Extension { kind, security: TransferSecurity::MaliciousReceiver };
+        let error = refused_with_change(Kind::Extend, transfers);
+        assert!(matches!(error, Error::Transfer { .. }), "{error}");
+        assert!(error.is_security(), "{error}");
+    }
+}
+
+#[test]
+fn tables_in_short_frames_take_no_more_memory_than_in_long_ones() {
+    // A million frames of one byte: with what each takes beside its content, more than 32 MiB.
+    let settings = Settings { timeout: Duration::from_millis(100), ..Settings::default() };
+    let hello = Hello { role: Role::Garbler, transfers: settings.transfers };
+    let mut sent = Frame::of(Kind::Hello, &hello.to_bytes()).into_bytes();
+    sent.extend(Frame::of(Kind::Tables, &[0]).into_bytes().repeat(1_000_000));
+    let session = Session::over(Cursor::new(sent), io::sink(), Role::Evaluator, settings);
+    let source = &mut Schedule::new(&generate::aes128()).source();
+    let error = session.unwrap().run(source, &BLOCK).unwrap_err();
+    assert!(matches!(error, Error::Malformed { .. }), "{error}");
+}
+
+/// Gives bytes without end, and says when it is dropped.
+struct Endless(Sender<()>);
+
+impl Read for Endless {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        bytes.fill(0xee);
+        Ok(bytes.len())
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+#[test]
+fn a_party_that_never_stops_sending_is_not_read_for_ever() {
+    let (dropped, has_dropped) = channel();
+    let settings = Settings { timeout: Duration::from_millis(100), ..Settings::default() };
+    let session = Session::over(Endless(dropped), io::sink(), Role::Garbler, settings);
+    let source = &mut Schedule::new(&generate::aes128()).source();
+    let error = session.unwrap().run(source, &KEY).unwrap_err();
+    assert!(matches!(error, Error::NotThisProtocol), "{error}");
+    has_dropped.recv_timeout(Duration::from_secs(20)).expect("reading ends");
 }

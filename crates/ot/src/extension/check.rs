@@ -34,7 +34,7 @@ pub(super) fn commit(leaves: &[Block]) -> [u8; COMMITMENT_LEN] {
 
 /// Whether the known leaves of a tree are among those that a receiver committed to. They are
 /// numbered as in `known_leaves`.
-pub(super) fn is_committed(leaves: &[Block], choices: &[Choice], commitment: &[u8]) -> Choice {
+pub(super) fn is_committed(leaves: &[Block], choices: &[u8], commitment: &[u8]) -> Choice {
     let mut values = values(leaves);
     values[0].fill(0);
     let (sum, hash) = commitment.split_at(COMMITMENT_LEN / 2);
@@ -44,11 +44,12 @@ pub(super) fn is_committed(leaves: &[Block], choices: &[Choice], commitment: &[u
     }
     // Back to the receiver's numbers.
     for (bit, choice) in choices.iter().enumerate() {
+        let choice = Choice::from(*choice);
         for part in values.chunks_exact_mut(2 << bit) {
             let (lower, upper) = part.split_at_mut(1 << bit);
             for (lower, upper) in lower.iter_mut().zip(upper) {
                 for (a, b) in lower.iter_mut().zip(upper) {
-                    u8::conditional_swap(a, b, *choice);
+                    u8::conditional_swap(a, b, choice);
                 }
             }
         }

@@ -31,9 +31,9 @@ impl Matrix {
         let counters = first..first.wrapping_add(self.stride as u64);
         self.counters.clear();
         self.counters.extend(counters.map(|counter| Block::from(u128::from(counter))));
-        self.leaves.resize(kind.leaves() * self.stride, Block::ZERO);
-        self.rows.resize(BASE_TRANSFERS * self.stride, Block::ZERO);
-        self.columns.resize(BASE_TRANSFERS * self.stride, Block::ZERO);
+        resize(&mut self.leaves, kind.leaves() * self.stride);
+        resize(&mut self.rows, BASE_TRANSFERS * self.stride);
+        resize(&mut self.columns, BASE_TRANSFERS * self.stride);
     }
 
     /// Stretches all leaves of a tree by AES-128 in counter mode: row b of the tree becomes the sum
@@ -87,6 +87,15 @@ impl Matrix {
             out.copy_from_slice(&self.columns()[..out.len()]);
         }
     }
+}
+
+/// Changes the length of secret blocks, of which nothing is needed any more. What must move is
+/// wiped before.
+fn resize(blocks: &mut Vec<Block>, len: usize) {
+    if len > blocks.capacity() {
+        blocks.zeroize();
+    }
+    blocks.resize(len, Block::ZERO);
 }
 
 impl Drop for Matrix {
@@ -182,5 +191,18 @@ fn stretch<L: Lanes, const N: usize>(
             let [block] = lanes.encrypt::<1>(key, [lanes.load(counters)]);
             lanes.store(block, leaf);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_that_must_move_are_wiped_before() {
+        let mut blocks = vec![Block::ONES; 4];
+        blocks.shrink_to_fit();
+        resize(&mut blocks, 1_000);
+        assert!(Block::bytes_of(&blocks).iter().all(|byte| *byte == 0));
     }
 }

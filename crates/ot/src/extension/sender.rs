@@ -7,7 +7,6 @@ use subtle::{Choice, ConstantTimeEq as _};
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::Error;
-use crate::bits::bit;
 use crate::error::check_len;
 use crate::extension::check::{self, COMMITMENT_LEN, RowHash};
 use crate::extension::matrix::Matrix;
@@ -44,8 +43,9 @@ impl Sender {
     ) -> Result<Self, Error> {
         check_len(message, extension.set_up_len())?;
         let kind = extension.kind;
-        let choices: Vec<Choice> =
-            (0..BASE_TRANSFERS).map(|i| bit(&offset.to_bytes(), i)).collect();
+        // Bits of the offset, as integers: unlike a `Choice`, they can be wiped.
+        let choices: [u8; BASE_TRANSFERS] = std::array::from_fn(|i| u8::from(offset.bit(i)));
+        let choices = Zeroizing::new(choices);
         let mut leaves = Zeroizing::new(Vec::with_capacity(kind.trees() * kind.leaves()));
         let corrections_len = tree::corrections_len(kind.bits());
         let (corrections, commitments) =

@@ -37,24 +37,25 @@ pub(super) fn all_leaves(keys: &[[Block; 2]], corrections: &mut Vec<u8>) -> Zero
     nodes
 }
 
-/// The leaves of a tree that are known, from the keys of its base transfers and their choices,
-/// and what the other end sent: leaf i is the one whose number is i plus the choices. Leaf 0, which
-/// is not known, is zero.
+/// The leaves of a tree that are known, from the keys of its base transfers and their choices (0 or
+/// 1), and what the other end sent: leaf i is the one whose number is i plus the choices. Leaf 0,
+/// which is not known, is zero.
 pub(super) fn known_leaves(
     keys: &[Block],
-    choices: &[Choice],
+    choices: &[u8],
     corrections: &[u8],
 ) -> Zeroizing<Vec<Block>> {
     let mut levels = keys.iter().zip(choices).rev();
     let mut nodes = Zeroizing::new(Vec::with_capacity(1 << keys.len()));
     nodes.extend(levels.next().into_iter().flat_map(|(key, _)| [Block::ZERO, *key]));
     for ((key, choice), corrections) in levels.zip(corrections.as_chunks::<32>().0) {
+        let choice = Choice::from(*choice);
         let mut children = expand(&nodes);
         let [left, right] = [0, 1].map(|i| block(corrections, i));
-        let mut missing = *key ^ Block::conditional_select(&right, &left, *choice);
+        let mut missing = *key ^ Block::conditional_select(&right, &left, choice);
         for pair in children.chunks_exact_mut(2).skip(1) {
             let (left, right) = pair.split_at_mut(1);
-            Block::conditional_swap(&mut left[0], &mut right[0], *choice);
+            Block::conditional_swap(&mut left[0], &mut right[0], choice);
             missing ^= right[0];
         }
         children[0] = Block::ZERO;
@@ -95,7 +96,6 @@ mod tests {
                     (0..bits).map(|bit| u8::from(hidden >> bit & 1 == 1)).collect();
                 let keys: Vec<Block> =
                     keys.iter().zip(&choices).map(|(pair, c)| pair[usize::from(*c)]).collect();
-                let choices: Vec<Choice> = choices.into_iter().map(Choice::from).collect();
                 let known = known_leaves(&keys, &choices, &corrections);
                 for (i, leaf) in all.iter().enumerate() {
                     let known = known[i ^ hidden].to_bytes();
