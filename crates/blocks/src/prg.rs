@@ -24,6 +24,11 @@ impl Prg {
         Self { cipher: Aes128::with_kernel(seed, kernel), next: 0 }
     }
 
+    /// Leaves out the next blocks of the stream.
+    pub fn skip(&mut self, blocks: u64) {
+        self.next = self.next.wrapping_add(blocks);
+    }
+
     /// Overwrites blocks with the next of the stream.
     pub fn fill(&mut self, blocks: &mut [Block]) {
         self.cipher.encrypt_counter(self.next, blocks);

@@ -1,18 +1,22 @@
 //! Batches of gates, and the interface of what supplies them.
 
-/// The index of a wire: in a [`Circuit`](crate::Circuit) its number, in a [`Batch`] its place in
-/// the arena.
+/// The index of a wire: in a [`Circuit`](crate::Circuit) its number, elsewhere its place in an
+/// arena.
 pub type Wire = u32;
 
-/// The wire, and the place, of the constant 0.
+/// The wire, and the place in both arenas, of the constant 0.
 pub const ZERO: Wire = 0;
 
-/// The wire, and the place, of the constant 1. No gate writes it or [`ZERO`].
+/// The wire, and the place in both arenas, of the constant 1. No gate writes it or [`ZERO`].
 pub const ONE: Wire = 1;
 
-/// The wire, and the place, of the first input bit. The inputs of the garbler come first, those of
-/// the evaluator follow.
+/// The wire, and the place in the circuit's arena, of the first input bit. The inputs of the
+/// garbler come first, those of the evaluator follow.
 pub const FIRST_INPUT: Wire = 2;
+
+/// How many parts can be under way at once: a part begins when all that are so far before it, and
+/// those that [`Part::waits`] names, are complete.
+pub const MAX_UNDER_WAY: usize = 32;
 
 /// The number of linear gates of a batch at most.
 pub const MAX_LINEAR: usize = 1 << 15;
@@ -61,7 +65,8 @@ pub struct And {
     pub out: Wire,
 }
 
-/// Gates that are processed in one go: the linear ones first, then the ANDs.
+/// Gates that are processed in one go: the linear ones first, then the ANDs. Places are those of
+/// the part's arena.
 ///
 /// A place is used again when no later gate reads its value. But in one run of `linear`, and in
 /// `ands`, no gate writes a place that a gate of the same run, or of `ands`, reads or writes: its
@@ -77,18 +82,110 @@ pub struct Batch<'a> {
     pub ands: &'a [And],
 }
 
-/// What is known of a circuit before its first batch.
+/// A value that is copied from a place of one arena to one of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Transfer {
+    /// Its place in the arena that has it.
+    pub from: Wire,
+    /// Its place in the arena that gets it.
+    pub to: Wire,
+}
+
+/// A part of a circuit: batches that are processed one after another, in an arena of their own.
+///
+/// The circuit's arena has the inputs, the outputs, and values that one part makes and another one
+/// reads. A part's arena has the constants and at first nothing else.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// What is copied from the circuit's arena to the part's before the first batch.
+    pub imports: &'a [Transfer],
+    /// What is copied from the part's arena to the circuit's after the last batch.
+    pub exports: &'a [Transfer],
+    /// Bit k is set if the part that is k + 1 before this one has to be complete first.
+    pub waits: u32,
+    /// The gates of this part.
+    pub gates: Gates,
+    /// Those of all parts before it.
+    pub before: Gates,
+    pub(crate) batches: Batches<'a>,
+}
+
+/// Numbers of gates, by what garbling makes of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gates {
+    /// ANDs.
+    pub ands: u64,
+    /// Linear gates of two inputs that are not constant.
+    pub xors: u64,
+    /// Batches.
+    pub batches: u64,
+}
+
+impl Gates {
+    pub(crate) fn plus(self, other: Self) -> Self {
+        let Self { ands, xors, batches } = self;
+        Self { ands: ands + other.ands, xors: xors + other.xors, batches: batches + other.batches }
+    }
+
+    /// Each number so many times.
+    pub(crate) fn times(self, times: u64) -> Self {
+        let Self { ands, xors, batches } = self;
+        Self {
+            ands: ands.saturating_mul(times),
+            xors: xors.saturating_mul(times),
+            batches: batches.saturating_mul(times),
+        }
+    }
+}
+
+/// The ends of a batch in [`Batches`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ends {
+    pub(crate) linear: u32,
+    pub(crate) runs: u32,
+    pub(crate) ands: u32,
+}
+
+/// The batches of a part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Batches<'a> {
+    pub(crate) linear: &'a [Linear],
+    pub(crate) runs: &'a [u32],
+    pub(crate) ands: &'a [And],
+    /// The end of the batch before, and of each of these.
+    pub(crate) start: Ends,
+    pub(crate) ends: &'a [Ends],
+}
+
+impl<'a> Part<'a> {
+    /// The batches in order.
+    pub fn batches(&self) -> impl Iterator<Item = Batch<'a>> + use<'a> {
+        let Batches { linear, runs, ands, start, ends } = self.batches;
+        let range = |start: u32, end: u32| start as usize..end as usize;
+        let starts = std::iter::once(start).chain(ends.iter().copied());
+        starts.zip(ends).map(move |(start, end)| Batch {
+            linear: &linear[range(start.linear, end.linear)],
+            runs: &runs[range(start.runs, end.runs)],
+            ands: &ands[range(start.ands, end.ands)],
+        })
+    }
+}
+
+/// What is known of a circuit before its first part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The number of input bits of the garbler, at the places from [`FIRST_INPUT`] on.
     pub garbler_inputs: u32,
     /// The number of input bits of the evaluator, at the places that follow.
     pub evaluator_inputs: u32,
-    /// The places of the output bits after the last batch. A place can occur more than once, and
+    /// The places of the output bits after the last part. A place can occur more than once, and
     /// can be that of an input or of a constant.
     pub outputs: Vec<Wire>,
-    /// The number of places of the arena, with those of the constants and of the inputs.
+    /// The number of places of the circuit's arena, with those of the constants and of the inputs.
     pub places: u32,
+    /// The number of places of a part's arena, at most.
+    pub part_places: u32,
     /// The number of ANDs.
     pub ands: u64,
     /// The number of linear gates of two inputs that are not constant.
@@ -106,17 +203,21 @@ impl Shape {
     }
 }
 
-/// Supplies the gates of a circuit in batches.
+/// Supplies the gates of a circuit in parts, of which several can be processed at the same time
+/// ([`Part::waits`], [`MAX_UNDER_WAY`]).
 ///
-/// The batches are the same after each [`rewind`](Self::rewind), and at both parties.
-pub trait Source: Send {
+/// The parts are the same at both parties.
+pub trait Source: Sync {
     /// What is known of the circuit.
     fn shape(&self) -> &Shape;
 
-    /// The next batch, or `None` after the last one. A batch has at most [`MAX_LINEAR`] linear
-    /// gates and [`MAX_ANDS`] ANDs.
-    fn next_batch(&mut self) -> Option<Batch<'_>>;
+    /// The number of parts.
+    fn parts(&self) -> u64;
 
-    /// Starts again with the first batch.
-    fn rewind(&mut self);
+    /// Part `index`, counted from 0. A batch has at most [`MAX_LINEAR`] linear gates and
+    /// [`MAX_ANDS`] ANDs.
+    ///
+    /// # Panics
+    /// If there are no more than `index` parts.
+    fn part(&self, index: u64) -> Part<'_>;
 }

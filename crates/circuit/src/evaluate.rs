@@ -30,26 +30,36 @@ impl Circuit {
     }
 }
 
-/// The outputs of 64 instances of the circuit of a source, from its first batch on: bit i of each
-/// word belongs to instance i.
+/// The outputs of 64 instances of the circuit of a source: bit i of each word belongs to instance
+/// i.
 ///
 /// # Panics
 /// If the number of inputs is wrong.
-pub fn evaluate_64(source: &mut dyn Source, inputs: &[u64]) -> Vec<u64> {
-    source.rewind();
+pub fn evaluate_64(source: &dyn Source, inputs: &[u64]) -> Vec<u64> {
     let shape = source.shape();
     assert_eq!(inputs.len() as u64, u64::from(shape.inputs()), "inputs");
-    let mut values = vec![0; shape.places as usize];
-    values[ZERO as usize] = 0;
-    values[ONE as usize] = u64::MAX;
-    values[FIRST_INPUT as usize..][..inputs.len()].copy_from_slice(inputs);
-    while let Some(batch) = source.next_batch() {
-        for gate in batch.linear {
-            values[gate.out as usize] = values[gate.a as usize] ^ values[gate.b as usize];
+    let mut all = vec![0; shape.places as usize];
+    let mut values = vec![0; shape.part_places as usize];
+    for values in [&mut all, &mut values] {
+        (values[ZERO as usize], values[ONE as usize]) = (0, u64::MAX);
+    }
+    all[FIRST_INPUT as usize..][..inputs.len()].copy_from_slice(inputs);
+    for index in 0..source.parts() {
+        let part = source.part(index);
+        for import in part.imports {
+            values[import.to as usize] = all[import.from as usize];
         }
-        for gate in batch.ands {
-            values[gate.out as usize] = values[gate.a as usize] & values[gate.b as usize];
+        for batch in part.batches() {
+            for gate in batch.linear {
+                values[gate.out as usize] = values[gate.a as usize] ^ values[gate.b as usize];
+            }
+            for gate in batch.ands {
+                values[gate.out as usize] = values[gate.a as usize] & values[gate.b as usize];
+            }
+        }
+        for export in part.exports {
+            all[export.to as usize] = values[export.from as usize];
         }
     }
-    source.shape().outputs.iter().map(|&place| values[place as usize]).collect()
+    shape.outputs.iter().map(|&place| all[place as usize]).collect()
 }

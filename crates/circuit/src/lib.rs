@@ -1,9 +1,9 @@
 //! Boolean circuits of two parties: what is garbled and evaluated.
 //!
 //! A [`Circuit`] is a list of gates in memory. A [`Source`] supplies the gates of a circuit in
-//! batches, with wires mapped to reused places of an arena, so that a circuit of 10^9 gates is
-//! processed in bounded memory. A [`Schedule`] is a circuit in memory as such a source,
-//! a [`Chain`] repeats one without end.
+//! parts, which several threads can process at once, and each part in batches, with wires mapped to
+//! reused places of arenas, so that a circuit of 10^9 gates is processed in bounded memory. A
+//! [`Schedule`] is a circuit in memory as such a source, once or repeated without end.
 //!
 //! ```
 //! use sunder_circuit::{Circuit, FIRST_INPUT, Schedule, evaluate_64};
@@ -16,24 +16,23 @@
 //!
 //! // All four instances at once.
 //! let schedule = Schedule::new(&circuit);
-//! assert_eq!(evaluate_64(&mut schedule.source(), &[0b1100, 0b1010]), [0b1000]);
+//! assert_eq!(evaluate_64(&schedule, &[0b1100, 0b1010]), [0b1000]);
 //! ```
 
 mod batch;
 pub mod bits;
 pub mod bristol;
 mod builder;
-mod chain;
 mod circuit;
 mod evaluate;
 pub mod generate;
 mod schedule;
 
 pub use batch::{
-    And, Batch, FIRST_INPUT, Linear, MAX_ANDS, MAX_LINEAR, ONE, Shape, Source, Wire, ZERO,
+    And, Batch, FIRST_INPUT, Gates, Linear, MAX_ANDS, MAX_LINEAR, MAX_UNDER_WAY, ONE, Part, Shape,
+    Source, Transfer, Wire, ZERO,
 };
 pub use builder::{Builder, constant};
-pub use chain::Chain;
 pub use circuit::{Circuit, Counts, Gate, Kind};
 pub use evaluate::evaluate_64;
-pub use schedule::{Schedule, Scheduled};
+pub use schedule::Schedule;

@@ -29,7 +29,7 @@ fn count(
     patients: &[u8],
 ) -> Result<u32, sunder_compute::Error> {
     let mut session = Session::start(connection, role, Settings::default())?;
-    let output = session.run(&mut common_patients().source(), patients)?.unwrap_or_default();
+    let output = session.run(&common_patients(), patients)?.unwrap_or_default();
     session.finish()?;
     Ok(output.iter().rev().fold(0, |count, byte| count << 8 | u32::from(*byte)))
 }

@@ -94,8 +94,8 @@ impl Figures {
     }
 
     /// Counts ANDs that were garbled or evaluated.
-    pub(crate) fn add_ands(&self, ands: usize) {
-        self.ands.fetch_add(ands as u64, Ordering::Relaxed);
+    pub(crate) fn add_ands(&self, ands: u64) {
+        self.ands.fetch_add(ands, Ordering::Relaxed);
     }
 
     pub(crate) fn ands(&self) -> u64 {

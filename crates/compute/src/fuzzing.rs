@@ -50,7 +50,7 @@ pub fn peer(role: Role, scheme: Scheme, frames: &[(u8, Vec<u8>)]) {
     let session = Session::over(Cursor::new(sent), sink(), role, settings);
     let mut session = session.expect("the system gives threads and random bytes");
     // Frames of the right lengths are a run, with any output.
-    if let Err(error) = session.run(&mut schedule.source(), &[1]) {
+    if let Err(error) = session.run(&schedule, &[1]) {
         assert!(!matches!(error, Error::Failed), "it has no cause");
         assert!(!error.to_string().contains('\n'), "{error}");
     }
@@ -65,7 +65,7 @@ pub fn bytes(role: Role, bytes: &[u8]) {
     let reader = Cursor::new(bytes.to_vec()).take(1 << 20);
     let session = Session::over(reader, sink(), role, Settings::default());
     let mut session = session.expect("the system gives threads and random bytes");
-    session.run(&mut schedule.source(), &[1]).expect_err("nobody can answer");
+    session.run(&schedule, &[1]).expect_err("nobody can answer");
 }
 
 fn frame(kind: u8, content: &[u8]) -> Vec<u8> {

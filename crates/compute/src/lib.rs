@@ -27,11 +27,11 @@
 //! let other = std::thread::spawn(move || {
 //!     let reader = there.try_clone().unwrap();
 //!     let mut session = Session::over(reader, there, Role::Evaluator, Settings::default())?;
-//!     let output = session.run(&mut copy.source(), &5_000_000_u32.to_le_bytes())?;
+//!     let output = session.run(&copy, &5_000_000_u32.to_le_bytes())?;
 //!     session.finish().map(|()| output)
 //! });
 //! let mut session = Session::over(here.try_clone()?, here, Role::Garbler, Settings::default())?;
-//! let output = session.run(&mut schedule.source(), &4_000_000_u32.to_le_bytes())?;
+//! let output = session.run(&schedule, &4_000_000_u32.to_le_bytes())?;
 //! assert_eq!(output, Some(vec![1]));
 //! assert_eq!(output, other.join().unwrap()?);
 //! # Ok(())

@@ -299,6 +299,11 @@ impl Frames {
         self.0.tables.pop().ok_or_else(|| self.ended(Phase::Gates))
     }
 
+    /// Tables that have arrived, if there are any.
+    pub(crate) fn try_tables(&self) -> Option<Vec<u8>> {
+        self.0.tables.try_pop()
+    }
+
     /// The evaluator evaluates as tables arrive, so that fewer need to wait.
     pub(crate) fn set_evaluating(&self, is_evaluating: bool) {
         self.0.tables.set_max_weight(if is_evaluating { EVALUATING_WINDOW } else { WINDOW });

@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use blocks::Block;
-use circuit::Source;
-use garble::{Evaluator, Garbler};
+use circuit::{Part, Source};
+use garble::workers::with_workers;
+use garble::{Evaluator, Garbler, Memory};
 use ot::base::ristretto;
 use ot::extension::{Receiver, ReceiverSetUp, SENDER_LEN, Sender, SenderSetUp};
 
 use crate::error::Error;
-use crate::parties::{self, garbler::TABLES};
+use crate::parties;
 use crate::random::Random;
 use crate::settings::{Role, Settings};
 use crate::wire::{Begin, HEADER_LEN, Hello};
@@ -31,19 +32,11 @@ pub struct Traffic {
 
 impl Traffic {
     /// That of a session with so many instances.
-    pub fn of(source: &mut dyn Source, settings: &Settings, instances: u32) -> Self {
+    pub fn of(source: &dyn Source, settings: &Settings, instances: u32) -> Self {
         let frame = |len: usize| (HEADER_LEN + len) as u64;
-        let (mut tables, mut pending) = (0, 0);
-        source.rewind();
-        while let Some(batch) = source.next_batch() {
-            pending += settings.scheme.table_len(batch);
-            if pending >= TABLES {
-                tables += frame(std::mem::take(&mut pending));
-            }
-        }
-        if pending > 0 {
-            tables += frame(pending);
-        }
+        let parts = (0..source.parts()).map(|index| source.part(index));
+        let lens = parts.map(|part| settings.scheme.part_len(&part)).filter(|len| *len > 0);
+        let tables: u64 = lens.map(frame).sum();
         let shape = source.shape();
         let output = shape.outputs.len().div_ceil(8);
         let told = |role, len| if settings.learns.includes(role) { len } else { 0 };
@@ -69,7 +62,8 @@ impl Traffic {
     }
 }
 
-/// What the steps of one instance take on one core each, as measured here.
+/// What the steps of one instance take here, garbling and evaluating in as many threads as the
+/// settings say.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steps {
     /// The set-up of the transfers, with both parties at work at the same time.
@@ -88,7 +82,7 @@ impl Steps {
     /// # Errors
     /// If the system gives no random bytes.
     pub fn measure(
-        source: &mut dyn Source,
+        source: &dyn Source,
         settings: &Settings,
         limit: Duration,
     ) -> Result<Self, Error> {
@@ -152,32 +146,72 @@ fn extend(
     Ok(scaled(start.elapsed(), count as u64, tried as u64))
 }
 
-/// What garbling and evaluating the whole circuit take.
+/// What garbling and evaluating the whole circuit take: measured with the first parts, until about
+/// `limit`.
 fn gates(
-    source: &mut dyn Source,
+    source: &dyn Source,
     settings: &Settings,
     limit: Duration,
     seed: Block,
     offset: Block,
 ) -> (Duration, Duration) {
-    source.rewind();
-    let shape = source.shape().clone();
-    let mut garbler = Garbler::new(settings.scheme, seed, offset, &shape);
-    let mut evaluator = Evaluator::new(settings.scheme, garbler.public(), &shape);
+    let shape = source.shape();
+    let garbler = Garbler::new(settings.scheme, seed, offset, shape);
+    let mut evaluator = Evaluator::new(settings.scheme, garbler.public(), shape);
     for (at, [zero, _]) in (0..).zip(garbler.input_pairs(0..shape.inputs())) {
         evaluator.set_input(at, zero);
     }
-    let (mut garble, mut evaluate, mut done) = (Duration::ZERO, Duration::ZERO, 0);
-    let mut tables = Vec::new();
-    while garble + evaluate < limit {
-        let Some(batch) = source.next_batch() else { return (garble, evaluate) };
-        tables.clear();
-        garble += timed(|| garbler.garble(batch, &mut tables)).1;
-        evaluate += timed(|| evaluator.evaluate(batch, &tables)).1;
-        done += (batch.ands.len() + batch.linear.len()) as u64;
+    let garble = |memory: &mut Memory, job: &mut Job<'_>| {
+        garbler.garble(memory, &job.part, &mut job.tables);
+    };
+    let evaluate = |memory: &mut Memory, job: &mut Job<'_>| {
+        // The tables are those of the part.
+        let _ = evaluator.evaluate(memory, &job.part, &job.tables);
+    };
+    let (mut garbling, mut evaluating, mut done) = (Duration::ZERO, Duration::ZERO, 0);
+    let mut parts = (0..source.parts()).map(|index| source.part(index));
+    while garbling + evaluating < limit {
+        let jobs: Vec<Job<'_>> =
+            parts.by_ref().take(PARTS).map(|part| Job { part, tables: Vec::new() }).collect();
+        if jobs.is_empty() {
+            return (garbling, evaluating);
+        }
+        done += jobs.iter().map(|job| job.part.gates.ands + job.part.gates.xors).sum::<u64>();
+        let threads = settings.threads_for(source);
+        let (jobs, duration) = timed(|| process(threads, jobs, garble));
+        garbling += duration;
+        evaluating += timed(|| process(threads, jobs, evaluate)).1;
     }
-    let all = shape.ands + shape.xors + shape.nots;
-    (scaled(garble, all, done), scaled(evaluate, all, done))
+    let all = shape.ands + shape.xors;
+    (scaled(garbling, all, done), scaled(evaluating, all, done))
+}
+
+/// The parts that are garbled before they are evaluated.
+const PARTS: usize = 32;
+
+struct Job<'a> {
+    part: Part<'a>,
+    tables: Vec<u8>,
+}
+
+/// Works on all jobs.
+fn process<'a>(
+    threads: usize,
+    jobs: Vec<Job<'a>>,
+    work: impl Fn(&mut Memory, &mut Job<'a>) + Sync,
+) -> Vec<Job<'a>> {
+    with_workers(threads, work, |workers| {
+        let mut done = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            if !workers.has_room() {
+                done.extend(workers.take());
+            }
+            let waits = job.part.waits;
+            workers.add(job, waits);
+        }
+        done.extend(std::iter::from_fn(|| workers.take()));
+        done
+    })
 }
 
 /// A duration for `count`, from that for `tried`.
@@ -198,7 +232,7 @@ mod tests {
         let schedule = Schedule::new(&generate::aes128());
         let settings = Settings::default();
         let limit = Duration::from_millis(20);
-        let steps = Steps::measure(&mut schedule.source(), &settings, limit).unwrap();
+        let steps = Steps::measure(&schedule, &settings, limit).unwrap();
         for step in [steps.set_up, steps.inputs, steps.garble, steps.evaluate] {
             assert!(step > Duration::ZERO && step < Duration::from_secs(10), "{steps:?}");
         }
@@ -211,7 +245,7 @@ mod tests {
         let schedule = Schedule::new(&generate::aes128());
         let of = |learns| {
             let settings = Settings { learns, ..Settings::default() };
-            Traffic::of(&mut schedule.source(), &settings, 1)
+            Traffic::of(&schedule, &settings, 1)
         };
         let [both, private] = [Learns::Both, Learns::Evaluator].map(of);
         assert_eq!(both.evaluator - private.evaluator, 32);

@@ -90,14 +90,14 @@ impl Session {
         Ok(Self { link, setup, party, has_failed: false })
     }
 
-    /// Computes an instance: the circuit of `source`, from its first batch, on this party's input
+    /// Computes an instance: the circuit of `source` on this party's input
     /// and the other's. Bit i of an input or output is bit i mod 8 of byte i div 8. `None`: this
     /// party does not learn the output.
     ///
     /// # Errors
     /// If the other party computes something else, does what it may not, or is gone. The session
     /// can then not be used any more.
-    pub fn run(&mut self, source: &mut dyn Source, input: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    pub fn run(&mut self, source: &dyn Source, input: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         if self.has_failed {
             return Err(Error::Failed);
         }
@@ -108,8 +108,7 @@ impl Session {
         Ok(output)
     }
 
-    fn try_run(&mut self, source: &mut dyn Source, input: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        source.rewind();
+    fn try_run(&mut self, source: &dyn Source, input: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let shape = source.shape();
         let role = self.party.role;
         let expected = match role {

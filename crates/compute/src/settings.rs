@@ -1,7 +1,10 @@
 //! What the parties agree on.
 
+use std::num::NonZero;
+use std::thread;
 use std::time::Duration;
 
+use circuit::Source;
 use garble::Scheme;
 use ot::extension::{Extension, Kind, Security};
 
@@ -78,7 +81,7 @@ impl Learns {
     }
 }
 
-/// How a session computes. Both parties need the same, but for `timeout`.
+/// How a session computes. Both parties need the same, but for `timeout` and `threads`.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// The garbling scheme.
@@ -89,6 +92,16 @@ pub struct Settings {
     pub learns: Learns,
     /// How long a party waits for a sign of life of the other one.
     pub timeout: Duration,
+    /// The threads that garble or evaluate, at most; 0 is taken for 1. What is sent does not depend
+    /// on it.
+    pub threads: usize,
+}
+
+impl Settings {
+    /// As many threads as can be of use for a circuit.
+    pub(crate) fn threads_for(&self, source: &dyn Source) -> usize {
+        usize::try_from(source.parts()).map_or(self.threads, |parts| self.threads.min(parts))
+    }
 }
 
 impl Default for Settings {
@@ -98,6 +111,7 @@ impl Default for Settings {
             transfers: Extension { kind: Kind::Iknp, security: Security::SemiHonest },
             learns: Learns::Both,
             timeout: Duration::from_secs(30),
+            threads: thread::available_parallelism().map_or(1, NonZero::get),
         }
     }
 }

@@ -38,10 +38,9 @@ fn run(
         let at = role as usize - 1;
         let mut session = session(&socket, role, settings[at]);
         drop(socket);
-        let mut source = schedules[at].source();
         let mut output = None;
         for _ in 0..times {
-            output = session.run(&mut source, inputs[at])?;
+            output = session.run(&schedules[at], inputs[at])?;
         }
         session.finish().map(|()| output)
     };
@@ -135,7 +134,7 @@ fn the_predicted_bytes_are_those_that_are_sent() {
         let sent = |socket: UnixStream, role: Role| {
             let mut session = session(&socket, role, settings);
             for _ in 0..2 {
-                session.run(&mut schedule.source(), &[0x3c; 2_250]).unwrap();
+                session.run(&schedule, &[0x3c; 2_250]).unwrap();
             }
             let figures = session.figures();
             session.finish().unwrap();
@@ -148,7 +147,7 @@ fn the_predicted_bytes_are_those_that_are_sent() {
         let received = |figures: &[PhaseFigures]| -> u64 {
             figures.iter().map(|phase| phase.bytes_received).sum()
         };
-        let traffic = Traffic::of(&mut schedule.source(), &settings, 2);
+        let traffic = Traffic::of(&schedule, &settings, 2);
         let sent = |figures: &[PhaseFigures]| -> u64 {
             figures.iter().map(|phase| phase.bytes_sent).sum()
         };

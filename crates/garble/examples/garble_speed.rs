@@ -1,93 +1,162 @@
-//! How fast one core garbles and evaluates, by scheme and circuit.
+//! How fast cores garble and evaluate, by scheme, circuit and number of threads.
 //!
-//! usage: `garble_speed [KERNEL [RUNS]]`
+//! usage: `garble_speed [KERNEL|best [RUNS [THREADS,.. [SCHEME]]]]`
 //!
-//! Prints the shortest of a number of runs (15). The tables of a batch are evaluated when they are
-//! made, and the two sides are timed apart.
+//! Prints the shortest of a number of runs (15), in which the numbers of threads (1, 2 and 4)
+//! alternate. Several instances of a small circuit are garbled, all are evaluated afterwards, and
+//! the two are timed apart.
 
 use std::time::{Duration, Instant};
 
 use blocks::Block;
 use blocks::aes::Kernel;
-use circuit::{Schedule, Source, generate};
-use sunder_garble::{Evaluator, Garbler, Scheme};
+use circuit::{Schedule, Source, evaluate_64, generate};
+use sunder_garble::workers::with_workers;
+use sunder_garble::{Evaluator, Garbler, Memory, Scheme};
 
 fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let named = arguments.next();
-    let runs = arguments.next().map_or(15, |runs| runs.parse().expect("a number of runs"));
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let named = arguments.first().filter(|name| *name != "best");
+    let runs = arguments.get(1).map_or(15, |runs| runs.parse().expect("a number of runs"));
+    let threads = arguments.get(2).map_or("1,2,4", String::as_str).split(',');
+    let threads: Vec<usize> = threads.map(|it| it.parse().expect("numbers of threads")).collect();
+    let scheme: Option<Scheme> = arguments.get(3).map(|name| name.parse().expect("a scheme"));
     let available = Kernel::available();
     let kernel = *available
         .iter()
-        .find(|kernel| named.as_deref().is_none_or(|named| named == kernel.name()))
+        .find(|kernel| named.is_none_or(|named| named == kernel.name()))
         .expect("a kernel of this processor");
     println!("kernel {kernel}, the shortest of {runs} runs");
     println!(
-        "{:8} {:18} {:>12} {:>12} {:>12} {:>12} {:>8}",
-        "circuit", "scheme", "garble ms", "M AND/s", "evaluate ms", "M AND/s", "B/AND"
+        "{:8} {:18} {:>7} {:>12} {:>12} {:>12} {:>12} {:>8}",
+        "circuit", "scheme", "threads", "garble ms", "M AND/s", "evaluate ms", "M AND/s", "B/AND"
     );
     let circuits = [
-        ("AES", Schedule::new(&generate::aes128()), 10),
-        ("SHA-256", Schedule::new(&generate::sha256(32)), 3),
+        ("AES", Schedule::new(&generate::aes128()), 40),
+        ("SHA-256", Schedule::new(&generate::sha256(32)), 16),
         ("MinCut", Schedule::new(&generate::min_cut()), 1),
     ];
-    for (name, schedule, times) in circuits {
-        for scheme in Scheme::ALL {
-            report(name, scheme, &schedule, times, runs, kernel);
+    for (name, schedule, times) in &circuits {
+        for scheme in Scheme::ALL.into_iter().filter(|it| scheme.is_none_or(|only| only == *it)) {
+            let mut bench = Bench::new(schedule, scheme, *times, kernel);
+            let mut shortest = vec![[Duration::MAX; 2]; threads.len()];
+            for _ in 0..runs {
+                for (threads, shortest) in threads.iter().zip(&mut shortest) {
+                    let found = bench.run(*threads);
+                    *shortest = [shortest[0].min(found[0]), shortest[1].min(found[1])];
+                }
+            }
+            for (threads, shortest) in threads.iter().zip(&shortest) {
+                bench.report(name, *threads, *shortest);
+            }
         }
     }
 }
 
-fn report(name: &str, scheme: Scheme, circuit: &Schedule, times: u32, runs: usize, kernel: Kernel) {
-    let found: Vec<_> = (0..runs).map(|_| run(scheme, circuit, times, kernel)).collect();
-    let bytes = found[0].2;
-    let shortest = |of: fn(&(Duration, Duration, usize)) -> Duration| {
-        found.iter().map(of).min().unwrap_or_default().as_secs_f64() / f64::from(times)
-    };
-    let (garble, evaluate) = (shortest(|run| run.0), shortest(|run| run.1));
-    #[allow(clippy::cast_precision_loss)]
-    let (ands, bytes) = (circuit.source().shape().ands as f64, bytes as f64);
-    println!(
-        "{name:8} {:18} {:12.3} {:12.1} {:12.3} {:12.1} {:8.2}",
-        scheme.name(),
-        garble * 1e3,
-        ands / garble / 1e6,
-        evaluate * 1e3,
-        ands / evaluate / 1e6,
-        bytes / ands,
-    );
-}
-
-/// The durations of garbling and evaluating a circuit a number of times, and the bytes of one.
-fn run(
+/// Instances of a circuit, and room for their tables.
+struct Bench<'a> {
+    schedule: &'a Schedule,
     scheme: Scheme,
-    circuit: &Schedule,
-    times: u32,
+    times: usize,
     kernel: Kernel,
-) -> (Duration, Duration, usize) {
-    let mut source = circuit.source();
-    let shape = source.shape().clone();
-    let (mut garbling, mut evaluating, mut bytes) = (Duration::ZERO, Duration::ZERO, 0);
-    let mut tables = Vec::with_capacity(1 << 20);
-    for seed in 0..times {
-        let seed = Block::from(u128::from(seed) + 1);
-        let mut garbler = Garbler::with_kernel(scheme, seed, seed, &shape, kernel);
-        let mut evaluator = Evaluator::with_kernel(scheme, garbler.public(), &shape, kernel);
-        for (input, pair) in (0..).zip(garbler.input_pairs(0..shape.inputs())) {
-            evaluator.set_input(input, pair[0]);
-        }
-        source.rewind();
-        bytes = 0;
-        while let Some(batch) = source.next_batch() {
-            tables.clear();
-            let start = Instant::now();
-            garbler.garble(batch, &mut tables);
-            garbling += start.elapsed();
-            let start = Instant::now();
-            evaluator.evaluate(batch, &tables).expect("whole tables");
-            evaluating += start.elapsed();
-            bytes += tables.len();
-        }
+    /// Of inputs that are all 0.
+    outputs: Vec<bool>,
+    /// For each part of each instance.
+    tables: Vec<Vec<u8>>,
+}
+
+struct Job {
+    instance: usize,
+    part: u64,
+    tables: Vec<u8>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(schedule: &'a Schedule, scheme: Scheme, times: usize, kernel: Kernel) -> Self {
+        let parts = usize::try_from(schedule.parts()).expect("few parts");
+        let zeros = vec![0; schedule.shape().inputs() as usize];
+        let outputs = evaluate_64(schedule, &zeros).iter().map(|word| word & 1 == 1).collect();
+        let tables = vec![Vec::new(); parts * times];
+        Self { schedule, scheme, times, kernel, outputs, tables }
     }
-    (garbling, evaluating, bytes)
+
+    /// How long garbling and evaluating take.
+    fn run(&mut self, threads: usize) -> [Duration; 2] {
+        let (schedule, shape, scheme) = (self.schedule, self.schedule.shape(), self.scheme);
+        let garblers: Vec<Garbler> = (1..)
+            .take(self.times)
+            .map(|seed: u128| {
+                let seed = Block::from(seed);
+                Garbler::with_kernel(scheme, seed, seed, shape, self.kernel)
+            })
+            .collect();
+        let evaluators: Vec<Evaluator> = garblers
+            .iter()
+            .map(|garbler| {
+                let mut evaluator =
+                    Evaluator::with_kernel(scheme, garbler.public(), shape, self.kernel);
+                for (input, pair) in (0..).zip(garbler.input_pairs(0..shape.inputs())) {
+                    evaluator.set_input(input, pair[0]);
+                }
+                evaluator
+            })
+            .collect();
+        self.tables.iter_mut().for_each(Vec::clear);
+        let garbling = self.process(threads, |memory, job| {
+            garblers[job.instance].garble(memory, &schedule.part(job.part), &mut job.tables);
+        });
+        let evaluating = self.process(threads, |memory, job| {
+            let part = schedule.part(job.part);
+            let evaluated = evaluators[job.instance].evaluate(memory, &part, &job.tables);
+            evaluated.expect("whole tables");
+        });
+        for (garbler, evaluator) in garblers.iter().zip(&evaluators) {
+            let outputs = evaluator.decode(&garbler.decoding()).expect("as many outputs");
+            assert_eq!(outputs, self.outputs);
+        }
+        [garbling, evaluating]
+    }
+
+    /// Runs `work` for each part of each instance.
+    fn process(&mut self, threads: usize, work: impl Fn(&mut Memory, &mut Job) + Sync) -> Duration {
+        let (schedule, tables) = (self.schedule, &mut self.tables);
+        let parts = tables.len() / self.times;
+        let mut taken = 0;
+        with_workers(threads, work, |workers| {
+            let start = Instant::now();
+            for at in 0..tables.len() {
+                if !workers.has_room()
+                    && let Some(job) = workers.take()
+                {
+                    tables[taken] = job.tables;
+                    taken += 1;
+                }
+                let (instance, part) = (at / parts, (at % parts) as u64);
+                let tables = std::mem::take(&mut tables[at]);
+                workers.add(Job { instance, part, tables }, schedule.part(part).waits);
+            }
+            while let Some(job) = workers.take() {
+                tables[taken] = job.tables;
+                taken += 1;
+            }
+            start.elapsed()
+        })
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn report(&self, name: &str, threads: usize, [garbling, evaluating]: [Duration; 2]) {
+        let times = self.times as f64;
+        let (garble, evaluate) = (garbling.as_secs_f64() / times, evaluating.as_secs_f64() / times);
+        let bytes = self.tables.iter().map(Vec::len).sum::<usize>() as f64 / times;
+        let ands = self.schedule.shape().ands as f64;
+        println!(
+            "{name:8} {:18} {threads:7} {:12.3} {:12.1} {:12.3} {:12.1} {:8.2}",
+            self.scheme.name(),
+            garble * 1e3,
+            ands / garble / 1e6,
+            evaluate * 1e3,
+            ands / evaluate / 1e6,
+            bytes / ands,
+        );
+    }
 }

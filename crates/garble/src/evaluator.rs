@@ -2,31 +2,23 @@
 
 use blocks::Block;
 use blocks::aes::Kernel;
-use circuit::{Batch, FIRST_INPUT, Shape, Wire};
-use zeroize::Zeroize;
+use circuit::{Batch, FIRST_INPUT, Part, Shape, Wire};
 
+use crate::arena::{Arena, Memory};
 use crate::half_gates::{self, FixedKey, Hash, Keyed, Rekeyed};
 use crate::{Error, Scheme, glnp15, three_halves};
 
-/// Evaluates a garbled circuit, batch by batch. The labels that it holds are wiped on drop.
+/// Evaluates a garbled circuit, part by part. The labels that it holds are wiped on drop.
 pub struct Evaluator {
     scheme: Scheme,
     kernel: Kernel,
     public: Block,
     /// The universal hash of three halves: empty in other schemes.
     universal: Vec<Block>,
-    /// The label of each value that is still needed, by place.
-    labels: Vec<Block>,
+    labels: Arena,
     outputs: Vec<Wire>,
-    /// The number of the next gate, or key in three halves.
-    next: u64,
     inputs: u32,
-}
-
-impl Drop for Evaluator {
-    fn drop(&mut self) {
-        self.labels.zeroize();
-    }
+    part_places: u32,
 }
 
 impl Evaluator {
@@ -37,69 +29,104 @@ impl Evaluator {
 
     /// Is [`Self::new`], with one kernel.
     pub fn with_kernel(scheme: Scheme, public: Block, shape: &Shape, kernel: Kernel) -> Self {
-        let labels = vec![Block::ZERO; shape.places as usize];
+        let labels = Arena::new(shape.places, 1);
         let universal = match scheme {
             Scheme::ThreeHalves => three_halves::universal(public, kernel),
             _ => Vec::new(),
         };
         let (outputs, inputs) = (shape.outputs.clone(), shape.inputs());
-        Self { scheme, kernel, public, universal, labels, outputs, next: 0, inputs }
+        let part_places = shape.part_places;
+        Self { scheme, kernel, public, universal, labels, outputs, inputs, part_places }
     }
 
     /// Takes the label of an input bit, counted from 0, the garbler's first. Each input needs one
-    /// before the first batch.
+    /// before the first part.
     ///
     /// # Panics
     /// When there is no such input.
     pub fn set_input(&mut self, input: u32, label: Block) {
         assert!(input < self.inputs, "there are {} inputs", self.inputs);
-        self.labels[(FIRST_INPUT + input) as usize] = label;
+        self.labels.set((FIRST_INPUT + input) as usize, label);
     }
 
-    /// Evaluates the next batch with the tables at the start of `tables`, and returns how many
-    /// bytes that were, [`Scheme::table_len`]. Wrong tables of that length give wrong outputs,
-    /// which nothing detects.
+    /// Evaluates a part with its tables, [`Scheme::part_len`] bytes. Several threads can evaluate
+    /// parts at the same time, each with a memory of its own and as [`Part::waits`] says. Wrong
+    /// tables of that length give wrong outputs, which nothing detects.
     ///
     /// # Errors
-    /// When the tables are too short; then nothing has changed.
+    /// When the tables have another length; then nothing has changed.
     ///
     /// # Panics
-    /// When a gate's place is not in the arena: the batch is of another circuit.
-    pub fn evaluate(&mut self, batch: Batch<'_>, tables: &[u8]) -> Result<usize, Error> {
-        let needed = self.scheme.table_len(batch);
-        let available = tables.len();
-        let tables = tables.get(..needed).ok_or(Error::TablesTooShort { needed, available })?;
-        match self.scheme {
-            Scheme::HalfGates => self.half_gates(Rekeyed { start: self.public }, batch, tables),
-            Scheme::HalfGatesKeyed => self.half_gates(Keyed, batch, tables),
-            Scheme::FixedKey => self.half_gates(FixedKey { key: self.public }, batch, tables),
-            Scheme::ThreeHalves => {
-                let (start, before, universal) = (self.public, self.next, &self.universal[..]);
-                let hash = three_halves::Hash { start, before, universal };
-                let labels = &mut self.labels[..];
-                self.kernel.run(three_halves::Evaluate { hash, batch, labels, tables });
-                self.next += three_halves::keys(batch.ands.len());
-            }
-            Scheme::Glnp15 => {
-                let (first, labels) = (self.next, &mut self.labels[..]);
-                self.next = self.kernel.run(glnp15::Evaluate { first, batch, labels, tables });
-            }
+    /// When a gate's place is not in the arena: the part is of another circuit.
+    pub fn evaluate(
+        &self,
+        memory: &mut Memory,
+        part: &Part<'_>,
+        tables: &[u8],
+    ) -> Result<(), Error> {
+        let (needed, available) = (self.scheme.part_len(part), tables.len());
+        if needed != available {
+            return Err(Error::TablesLen { needed, available });
         }
-        Ok(needed)
+        memory.reserve(self.part_places as usize);
+        let labels = self.labels.import(part, memory);
+        labels[..FIRST_INPUT as usize].fill(Block::ZERO);
+        let tables = Tables { rest: tables, scheme: self.scheme };
+        match self.scheme {
+            Scheme::HalfGates => {
+                self.half_gates(Rekeyed { start: self.public }, labels, part, tables);
+            }
+            Scheme::HalfGatesKeyed => self.half_gates(Keyed, labels, part, tables),
+            Scheme::FixedKey => {
+                self.half_gates(FixedKey { key: self.public }, labels, part, tables);
+            }
+            Scheme::ThreeHalves => self.three_halves(labels, part, tables),
+            Scheme::Glnp15 => self.glnp15(labels, part, tables),
+        }
+        self.labels.export(part, memory);
+        Ok(())
     }
 
-    fn half_gates<H: Hash>(&mut self, hash: H, batch: Batch<'_>, tables: &[u8]) {
-        let (first, labels) = (self.next, &mut self.labels[..]);
-        self.kernel.run(half_gates::Evaluate { hash, first, batch, labels, tables });
-        self.next += batch.ands.len() as u64;
+    fn half_gates<H: Hash>(
+        &self,
+        hash: H,
+        labels: &mut [Block],
+        part: &Part<'_>,
+        mut tables: Tables<'_>,
+    ) {
+        let mut first = part.before.ands;
+        for batch in part.batches() {
+            let (labels, tables) = (&mut *labels, tables.next(batch));
+            self.kernel.run(half_gates::Evaluate { hash, first, batch, labels, tables });
+            first += batch.ands.len() as u64;
+        }
     }
 
-    /// Returns the labels of the outputs, after the last batch.
+    fn three_halves(&self, labels: &mut [Block], part: &Part<'_>, mut tables: Tables<'_>) {
+        let (start, universal) = (self.public, &self.universal[..]);
+        let mut before = three_halves::keys_before(part.before);
+        for batch in part.batches() {
+            let (labels, tables) = (&mut *labels, tables.next(batch));
+            let hash = three_halves::Hash { start, before, universal };
+            self.kernel.run(three_halves::Evaluate { hash, batch, labels, tables });
+            before += three_halves::keys(batch.ands.len());
+        }
+    }
+
+    fn glnp15(&self, labels: &mut [Block], part: &Part<'_>, mut tables: Tables<'_>) {
+        let mut first = part.before.ands + part.before.xors;
+        for batch in part.batches() {
+            let (labels, tables) = (&mut *labels, tables.next(batch));
+            first = self.kernel.run(glnp15::Evaluate { first, batch, labels, tables });
+        }
+    }
+
+    /// Returns the labels of the outputs, after the last part.
     pub fn output_labels(&self) -> Vec<Block> {
-        self.outputs.iter().map(|place| self.labels[*place as usize]).collect()
+        self.outputs.iter().map(|place| self.labels.get(*place as usize)).collect()
     }
 
-    /// Returns the output bits, after the last batch, with [`crate::Garbler::decoding`].
+    /// Returns the output bits, after the last part, with [`crate::Garbler::decoding`].
     ///
     /// # Errors
     /// When there is not one bit for each output.
@@ -110,5 +137,19 @@ impl Evaluator {
         }
         let labels = self.output_labels();
         Ok(labels.iter().zip(decoding).map(|(label, bit)| label.lsb() ^ bit).collect())
+    }
+}
+
+/// The tables of the batches to come.
+struct Tables<'a> {
+    rest: &'a [u8],
+    scheme: Scheme,
+}
+
+impl<'a> Tables<'a> {
+    fn next(&mut self, batch: Batch<'_>) -> &'a [u8] {
+        let (tables, rest) = self.rest.split_at(self.scheme.table_len(batch));
+        self.rest = rest;
+        tables
     }
 }

@@ -5,46 +5,40 @@ use std::ops::Range;
 use blocks::Block;
 use blocks::aes::Kernel;
 use blocks::prg::Prg;
-use circuit::{Batch, FIRST_INPUT, ONE, Shape, Wire, ZERO};
+use circuit::{Batch, FIRST_INPUT, ONE, Part, Shape, Wire, ZERO};
 use subtle::{Choice, ConditionallySelectable};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::arena::{Arena, Memory};
 use crate::half_gates::{self, FixedKey, Hash, Keyed, Rekeyed};
 use crate::{Scheme, glnp15, three_halves};
 
-/// Garbles a circuit, batch by batch. What it holds is secret, and wiped on drop.
+/// Garbles a circuit, part by part. What it holds is secret, and wiped on drop.
 pub struct Garbler {
     scheme: Scheme,
     kernel: Kernel,
     public: Block,
     offset: Block,
-    /// The random bits of three halves, and its universal hash: empty in other schemes.
-    coins: Prg,
+    /// The seed of the random bits of three halves, and its universal hash: empty in other schemes.
+    coins: Block,
     universal: Vec<Block>,
-    labels: Labels,
+    /// With an offset the labels of 0: those of 1 differ by it. Otherwise those of 0 and of 1,
+    /// whose least significant bits differ.
+    labels: Arena,
     outputs: Vec<Wire>,
-    /// The number of the next gate, or key in three halves.
-    next: u64,
     inputs: u32,
-}
-
-/// The labels of the values that are still needed, by place.
-enum Labels {
-    /// Those of 0; those of 1 differ by the offset.
-    Zero(Vec<Block>),
-    /// Those of 0 and of 1, for schemes without an offset. Their least significant bits differ.
-    Pairs(Vec<[Block; 2]>),
+    part_places: u32,
 }
 
 impl Drop for Garbler {
     fn drop(&mut self) {
         self.offset.zeroize();
-        match &mut self.labels {
-            Labels::Zero(labels) => labels.zeroize(),
-            Labels::Pairs(pairs) => pairs.zeroize(),
-        }
+        self.coins.zeroize();
     }
 }
+
+/// The labels that are drawn at a time.
+const DRAWN: usize = 1 << 12;
 
 impl Garbler {
     /// Starts a garbled circuit. All labels come from the seed, which is secret, random and of this
@@ -65,31 +59,44 @@ impl Garbler {
         let mut prg = Prg::with_kernel(seed, kernel);
         let public = prg.block();
         let offset = offset.with_lsb(true);
-        let random = FIRST_INPUT as usize..(FIRST_INPUT + shape.inputs()) as usize;
-        let places = shape.places as usize;
-        let labels = if scheme.has_offset() {
-            let mut labels = vec![Block::ZERO; places];
-            prg.fill(&mut labels[random]);
-            labels[ONE as usize] = offset;
-            Labels::Zero(labels)
+        let each = if scheme.has_offset() { 1 } else { 2 };
+        let labels = Arena::new(shape.places, each);
+        let end = (FIRST_INPUT + shape.inputs()) as usize * each;
+        if scheme.has_offset() {
+            draw(&mut prg, &labels, FIRST_INPUT as usize..end);
+            labels.set(ONE as usize, offset);
         } else {
-            let mut pairs = vec![[Block::ZERO; 2]; places];
-            prg.fill(pairs[..random.end].as_flattened_mut());
-            for pair in &mut pairs[..random.end] {
-                pair[1] = pair[1].with_lsb(!pair[0].lsb());
+            draw(&mut prg, &labels, 0..end);
+            for place in (0..end).step_by(2) {
+                let zero = labels.get(place);
+                labels.set(place + 1, labels.get(place + 1).with_lsb(!zero.lsb()));
             }
             // The evaluator's label of both constants is zero.
-            pairs[ZERO as usize] = [Block::ZERO, pairs[ZERO as usize][1].with_lsb(true)];
-            pairs[ONE as usize] = [pairs[ONE as usize][0].with_lsb(true), Block::ZERO];
-            Labels::Pairs(pairs)
-        };
-        let coins = Prg::with_kernel(prg.block(), kernel);
+            let (zero, one) = (2 * ZERO as usize, 2 * ONE as usize);
+            labels.set(zero, Block::ZERO);
+            labels.set(zero + 1, labels.get(zero + 1).with_lsb(true));
+            labels.set(one, labels.get(one).with_lsb(true));
+            labels.set(one + 1, Block::ZERO);
+        }
+        let coins = prg.block();
         let universal = match scheme {
             Scheme::ThreeHalves => three_halves::universal(public, kernel),
             _ => Vec::new(),
         };
         let (outputs, inputs) = (shape.outputs.clone(), shape.inputs());
-        Self { scheme, kernel, public, offset, coins, universal, labels, outputs, next: 0, inputs }
+        let part_places = shape.part_places;
+        Self {
+            scheme,
+            kernel,
+            public,
+            offset,
+            coins,
+            universal,
+            labels,
+            outputs,
+            inputs,
+            part_places,
+        }
     }
 
     /// Returns the garbling's public value, which the evaluator needs before the first table.
@@ -103,7 +110,7 @@ impl Garbler {
     }
 
     /// Returns the labels of 0 and 1 of input bits, which are counted from 0, the garbler's first.
-    /// To be called before the first batch, which can use their places again.
+    /// To be called before the first part, which can use their places again.
     ///
     /// # Panics
     /// When there are no such inputs.
@@ -118,93 +125,124 @@ impl Garbler {
     /// When there are no such inputs.
     pub fn input_labels(&self, inputs: Range<u32>) -> Vec<Block> {
         assert!(inputs.end <= self.inputs, "there are {} inputs", self.inputs);
-        let places = (FIRST_INPUT + inputs.start) as usize..(FIRST_INPUT + inputs.end) as usize;
-        match &self.labels {
-            Labels::Zero(labels) => labels[places].to_vec(),
-            Labels::Pairs(pairs) => pairs[places].as_flattened().to_vec(),
-        }
+        let each = if self.scheme.has_offset() { 1 } else { 2 };
+        let place = |input: u32| (FIRST_INPUT + input) as usize * each;
+        (place(inputs.start)..place(inputs.end)).map(|place| self.labels.get(place)).collect()
     }
 
     /// Makes `label` that of the value `bit` of an input, as when both parties derive it. To be
-    /// called before the first batch, and with a label that is random to the evaluator unless it is
+    /// called before the first part, and with a label that is random to the evaluator unless it is
     /// the one that the evaluator gets.
     ///
     /// # Panics
     /// When there is no such input.
     pub fn set_input(&mut self, input: u32, bit: bool, label: Block) {
-        let place = self.input(input) as usize;
-        match &mut self.labels {
-            Labels::Zero(labels) => labels[place] = label ^ (self.offset & Block::mask(bit)),
-            Labels::Pairs(pairs) => {
-                let choice = Choice::from(u8::from(bit));
-                let [zero, one] = pairs[place];
-                let other = Block::conditional_select(&one, &zero, choice).with_lsb(!label.lsb());
-                pairs[place] = [
-                    Block::conditional_select(&label, &other, choice),
-                    Block::conditional_select(&other, &label, choice),
-                ];
-            }
+        let place = self.input(input);
+        if self.scheme.has_offset() {
+            self.labels.set(place as usize, label ^ (self.offset & Block::mask(bit)));
+            return;
         }
+        let choice = Choice::from(u8::from(bit));
+        let [zero, one] = self.pair(place);
+        let other = Block::conditional_select(&one, &zero, choice).with_lsb(!label.lsb());
+        let [zero, one] = [
+            Block::conditional_select(&label, &other, choice),
+            Block::conditional_select(&other, &label, choice),
+        ];
+        self.labels.set(2 * place as usize, zero);
+        self.labels.set(2 * place as usize + 1, one);
     }
 
-    /// Garbles the next batch, and appends its tables, [`Scheme::table_len`] bytes.
+    /// Garbles a part, and appends its tables, [`Scheme::part_len`] bytes. Several threads can
+    /// garble parts at the same time, each with a memory of its own and as [`Part::waits`] says.
+    /// The tables are the same in any order.
     ///
     /// # Panics
-    /// When a gate's place is not in the arena: the batch is of another circuit.
-    pub fn garble(&mut self, batch: Batch<'_>, tables: &mut Vec<u8>) {
+    /// When a gate's place is not in the arena: the part is of another circuit.
+    pub fn garble(&self, memory: &mut Memory, part: &Part<'_>, tables: &mut Vec<u8>) {
         let start = tables.len();
-        tables.resize(start + self.scheme.table_len(batch), 0);
-        let tables = &mut tables[start..];
+        tables.resize(start + self.scheme.part_len(part), 0);
+        let each = if self.scheme.has_offset() { 1 } else { 2 };
+        memory.reserve(self.part_places as usize * each);
+        let labels = self.labels.import(part, memory);
+        for (place, label) in labels.iter_mut().enumerate().take(FIRST_INPUT as usize * each) {
+            *label = self.labels.get(place);
+        }
+        let tables = Tables { rest: &mut tables[start..], scheme: self.scheme };
         match self.scheme {
-            Scheme::HalfGates => self.half_gates(Rekeyed { start: self.public }, batch, tables),
-            Scheme::HalfGatesKeyed => self.half_gates(Keyed, batch, tables),
-            Scheme::FixedKey => self.half_gates(FixedKey { key: self.public }, batch, tables),
-            Scheme::ThreeHalves => self.three_halves(batch, tables),
-            Scheme::Glnp15 => {
-                let Labels::Pairs(pairs) = &mut self.labels else { unreachable!("no offset") };
-                let first = self.next;
-                self.next = self.kernel.run(glnp15::Garble { first, batch, pairs, tables });
+            Scheme::HalfGates => {
+                self.half_gates(Rekeyed { start: self.public }, memory, part, tables);
             }
+            Scheme::HalfGatesKeyed => self.half_gates(Keyed, memory, part, tables),
+            Scheme::FixedKey => {
+                self.half_gates(FixedKey { key: self.public }, memory, part, tables);
+            }
+            Scheme::ThreeHalves => self.three_halves(memory, part, tables),
+            Scheme::Glnp15 => self.glnp15(memory, part, tables),
+        }
+        self.labels.export(part, memory);
+    }
+
+    fn half_gates<H: Hash>(
+        &self,
+        hash: H,
+        memory: &mut Memory,
+        part: &Part<'_>,
+        mut tables: Tables<'_>,
+    ) {
+        let (mut first, offset) = (part.before.ands, self.offset);
+        for batch in part.batches() {
+            let (labels, tables) = (&mut memory.labels[..], tables.next(batch));
+            self.kernel.run(half_gates::Garble { hash, first, offset, batch, labels, tables });
+            first += batch.ands.len() as u64;
         }
     }
 
-    fn three_halves(&mut self, batch: Batch<'_>, tables: &mut [u8]) {
-        let Labels::Zero(labels) = &mut self.labels else { unreachable!("an offset") };
-        let mut coins = Zeroizing::new(vec![0; three_halves::coins_len(batch.ands.len())]);
-        self.coins.fill_bytes(&mut coins);
-        let (start, before, universal) = (self.public, self.next, &self.universal[..]);
-        let hash = three_halves::Hash { start, before, universal };
-        let (offset, coins) = (self.offset, &coins[..]);
-        self.kernel.run(three_halves::Garble { hash, offset, batch, labels, coins, tables });
-        self.next += three_halves::keys(batch.ands.len());
+    fn three_halves(&self, memory: &mut Memory, part: &Part<'_>, mut tables: Tables<'_>) {
+        let (start, offset, universal) = (self.public, self.offset, &self.universal[..]);
+        let mut before = three_halves::keys_before(part.before);
+        let mut random = Prg::with_kernel(self.coins, self.kernel);
+        random.skip(three_halves::coins_before(part.before));
+        let Memory { labels, coins } = memory;
+        for batch in part.batches() {
+            coins.resize(three_halves::coins_len(batch.ands.len()), 0);
+            random.fill_bytes(coins);
+            let (labels, tables) = (&mut labels[..], tables.next(batch));
+            let (hash, coins) = (three_halves::Hash { start, before, universal }, &coins[..]);
+            let job = three_halves::Garble { hash, offset, batch, labels, coins, tables };
+            self.kernel.run(job);
+            before += three_halves::keys(batch.ands.len());
+        }
     }
 
-    fn half_gates<H: Hash>(&mut self, hash: H, batch: Batch<'_>, tables: &mut [u8]) {
-        let Labels::Zero(labels) = &mut self.labels else { unreachable!("an offset") };
-        let (first, offset) = (self.next, self.offset);
-        self.kernel.run(half_gates::Garble { hash, first, offset, batch, labels, tables });
-        self.next += batch.ands.len() as u64;
+    fn glnp15(&self, memory: &mut Memory, part: &Part<'_>, mut tables: Tables<'_>) {
+        let mut first = part.before.ands + part.before.xors;
+        for batch in part.batches() {
+            let (pairs, _) = memory.labels.as_chunks_mut();
+            let tables = tables.next(batch);
+            first = self.kernel.run(glnp15::Garble { first, batch, pairs, tables });
+        }
     }
 
-    /// Returns what decodes the outputs, after the last batch: the exclusive or of an output bit
-    /// and the least significant bit of its label. The evaluator learns the outputs from it, and
-    /// the garbler from the evaluator's bits.
+    /// Returns what decodes the outputs, after the last part: the exclusive or of an output bit and
+    /// the least significant bit of its label. The evaluator learns the outputs from it, and the
+    /// garbler from the evaluator's bits.
     pub fn decoding(&self) -> Vec<bool> {
         self.outputs.iter().map(|place| self.pair(*place)[0].lsb()).collect()
     }
 
-    /// Returns the labels of 0 and 1 of the outputs, after the last batch.
+    /// Returns the labels of 0 and 1 of the outputs, after the last part.
     pub fn output_pairs(&self) -> Vec<[Block; 2]> {
         self.outputs.iter().map(|place| self.pair(*place)).collect()
     }
 
     fn pair(&self, place: Wire) -> [Block; 2] {
-        match &self.labels {
-            Labels::Zero(labels) => {
-                let zero = labels[place as usize];
-                [zero, zero ^ self.offset]
-            }
-            Labels::Pairs(pairs) => pairs[place as usize],
+        let place = place as usize;
+        if self.scheme.has_offset() {
+            let zero = self.labels.get(place);
+            [zero, zero ^ self.offset]
+        } else {
+            [self.labels.get(2 * place), self.labels.get(2 * place + 1)]
         }
     }
 
@@ -212,5 +250,32 @@ impl Garbler {
     fn input(&self, input: u32) -> Wire {
         assert!(input < self.inputs, "there are {} inputs", self.inputs);
         FIRST_INPUT + input
+    }
+}
+
+/// Draws labels.
+fn draw(prg: &mut Prg, labels: &Arena, places: Range<usize>) {
+    let mut drawn = Zeroizing::new(vec![Block::ZERO; DRAWN.min(places.len())]);
+    for start in places.clone().step_by(DRAWN) {
+        let count = DRAWN.min(places.end - start);
+        prg.fill(&mut drawn[..count]);
+        for (place, label) in (start..).zip(&drawn[..count]) {
+            labels.set(place, *label);
+        }
+    }
+}
+
+/// The tables of the batches to come.
+struct Tables<'a> {
+    rest: &'a mut [u8],
+    scheme: Scheme,
+}
+
+impl<'a> Tables<'a> {
+    fn next(&mut self, batch: Batch<'_>) -> &'a mut [u8] {
+        let rest = std::mem::take(&mut self.rest);
+        let (tables, rest) = rest.split_at_mut(self.scheme.table_len(batch));
+        self.rest = rest;
+        tables
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use circuit::Batch;
+use circuit::{Batch, Part};
 
 use crate::three_halves;
 
@@ -47,6 +47,19 @@ impl Scheme {
     /// table.
     pub const fn has_offset(self) -> bool {
         !matches!(self, Self::Glnp15)
+    }
+
+    /// Returns the exact length of a part's tables, in bytes.
+    pub fn part_len(self, part: &Part<'_>) -> usize {
+        let ands = part.batches().map(|batch| batch.ands.len());
+        match self {
+            Self::HalfGates | Self::HalfGatesKeyed | Self::FixedKey => ands.map(|it| 32 * it).sum(),
+            Self::Glnp15 => {
+                let xors = usize::try_from(part.gates.xors).unwrap_or(usize::MAX);
+                16 * xors + ands.map(|it| 32 * it + it.div_ceil(8)).sum::<usize>()
+            }
+            Self::ThreeHalves => ands.map(three_halves::table_len).sum(),
+        }
     }
 
     /// Returns the exact length of a batch's tables, in bytes.

@@ -11,7 +11,8 @@ use circuit::{Circuit, Schedule, Source, generate};
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
-use crate::{Error, Evaluator, Garbler, Scheme};
+use crate::workers::with_workers;
+use crate::{Error, Evaluator, Garbler, Memory, Scheme};
 
 /// What a run leaves behind.
 struct Run {
@@ -31,20 +32,20 @@ fn run(
     seed: u128,
     kernels: [Kernel; 2],
 ) -> Run {
-    let mut source = schedule.source();
     let offset = Block::from(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835));
-    let shape = source.shape().clone();
-    let mut garbler = Garbler::with_kernel(scheme, Block::from(seed), offset, &shape, kernels[0]);
-    let mut evaluator = Evaluator::with_kernel(scheme, garbler.public(), &shape, kernels[1]);
+    let shape = schedule.shape();
+    let garbler = Garbler::with_kernel(scheme, Block::from(seed), offset, shape, kernels[0]);
+    let mut evaluator = Evaluator::with_kernel(scheme, garbler.public(), shape, kernels[1]);
     for (input, pair) in (0..).zip(garbler.input_pairs(0..shape.inputs())) {
         evaluator.set_input(input, pair[usize::from(bits[input as usize])]);
     }
     let mut tables = Vec::new();
-    while let Some(batch) = source.next_batch() {
+    let (mut here, mut there) = (Memory::default(), Memory::default());
+    for part in (0..schedule.parts()).map(|index| schedule.part(index)) {
         let start = tables.len();
-        garbler.garble(batch, &mut tables);
-        assert_eq!(tables.len() - start, scheme.table_len(batch));
-        assert_eq!(evaluator.evaluate(batch, &tables[start..]), Ok(tables.len() - start));
+        garbler.garble(&mut here, &part, &mut tables);
+        assert_eq!(tables.len() - start, scheme.part_len(&part));
+        assert_eq!(evaluator.evaluate(&mut there, &part, &tables[start..]), Ok(()));
     }
     let decoding = garbler.decoding();
     let outputs = evaluator.decode(&decoding).unwrap();
@@ -183,8 +184,8 @@ fn batches_of_any_number_of_gates_are_right() {
 fn tables_have_the_length_that_the_scheme_states() {
     let (schedule, bits) = aes();
     let (mut xors, mut and_bytes, mut and_eights) = (0, 0, 0);
-    let mut source = schedule.source();
-    while let Some(batch) = source.next_batch() {
+    let parts = (0..schedule.parts()).map(|index| schedule.part(index));
+    for batch in parts.flat_map(|part| part.batches()) {
         xors += batch.linear.iter().filter(|gate| gate.is_xor()).count();
         and_bytes += batch.ands.len().div_ceil(8);
         and_eights += 5 * batch.ands.len().div_ceil(8);
@@ -311,29 +312,26 @@ fn the_wire_format_is_unchanged() {
 }
 
 #[test]
-fn short_tables_are_an_error_and_change_nothing() {
+fn tables_of_another_length_are_an_error_and_change_nothing() {
     let (schedule, bits) = aes();
     let shape = schedule.shape();
     for scheme in Scheme::ALL {
-        let mut source = schedule.source();
-        let mut garbler = Garbler::new(scheme, Block::from(1), Block::from(2), shape);
+        let garbler = Garbler::new(scheme, Block::from(1), Block::from(2), shape);
         let mut evaluator = Evaluator::new(scheme, garbler.public(), shape);
         for (input, pair) in (0..).zip(garbler.input_pairs(0..shape.inputs())) {
             evaluator.set_input(input, pair[usize::from(bits[input as usize])]);
         }
-        while let Some(batch) = source.next_batch() {
+        let mut memory = Memory::default();
+        for part in (0..schedule.parts()).map(|index| schedule.part(index)) {
             let mut tables = Vec::new();
-            garbler.garble(batch, &mut tables);
+            garbler.garble(&mut memory, &part, &mut tables);
             let needed = tables.len();
-            for available in [0, 1, needed / 2, needed.saturating_sub(1)] {
-                if available < needed {
-                    let error = evaluator.evaluate(batch, &tables[..available]);
-                    assert_eq!(error, Err(Error::TablesTooShort { needed, available }));
-                }
+            tables.push(0xA5);
+            for available in [0, 1, needed / 2, needed - 1, needed + 1] {
+                let error = evaluator.evaluate(&mut memory, &part, &tables[..available]);
+                assert_eq!(error, Err(Error::TablesLen { needed, available }));
             }
-            // What follows is not read.
-            tables.extend([0xA5; 40]);
-            assert_eq!(evaluator.evaluate(batch, &tables), Ok(needed));
+            assert_eq!(evaluator.evaluate(&mut memory, &part, &tables[..needed]), Ok(()));
         }
         let decoding = garbler.decoding();
         let output = circuit::bits::to_bytes(&evaluator.decode(&decoding).unwrap());
@@ -349,17 +347,16 @@ fn any_tables_of_the_right_length_are_evaluated() {
     let (schedule, bits) = aes();
     let mut prg = Prg::new(Block::from(8));
     for scheme in Scheme::ALL {
-        let mut source = schedule.source();
         let shape = schedule.shape();
         let garbler = Garbler::new(scheme, Block::from(1), Block::from(2), shape);
         let mut evaluator = Evaluator::new(scheme, garbler.public(), shape);
         for (input, pair) in (0..).zip(garbler.input_pairs(0..shape.inputs())) {
             evaluator.set_input(input, pair[usize::from(bits[input as usize])]);
         }
-        while let Some(batch) = source.next_batch() {
-            let mut tables = vec![0; scheme.table_len(batch)];
+        for part in (0..schedule.parts()).map(|index| schedule.part(index)) {
+            let mut tables = vec![0; scheme.part_len(&part)];
             prg.fill_bytes(&mut tables);
-            evaluator.evaluate(batch, &tables).unwrap();
+            evaluator.evaluate(&mut Memory::default(), &part, &tables).unwrap();
         }
         let pairs = garbler.output_pairs();
         for (label, pair) in evaluator.output_labels().iter().zip(pairs) {
@@ -387,14 +384,63 @@ fn inputs_take_labels_from_outside() {
             let expected = if scheme.has_offset() { &pair[..1] } else { &pair[..] };
             assert_eq!(Block::bytes_of(&labels), Block::bytes_of(expected), "{scheme}");
         }
-        let mut source = schedule.source();
-        while let Some(batch) = source.next_batch() {
+        let mut memory = Memory::default();
+        for part in (0..schedule.parts()).map(|index| schedule.part(index)) {
             let mut tables = Vec::new();
-            garbler.garble(batch, &mut tables);
-            evaluator.evaluate(batch, &tables).unwrap();
+            garbler.garble(&mut memory, &part, &mut tables);
+            evaluator.evaluate(&mut memory, &part, &tables).unwrap();
         }
         let output = evaluator.decode(&garbler.decoding()).unwrap();
         assert_eq!(circuit::bits::to_bytes(&output)[..4], [0x69, 0xC4, 0xE0, 0xD8], "{scheme}");
+    }
+}
+
+/// Does `work` for all parts of a circuit in threads. Returns the tables that it leaves.
+fn in_threads(
+    threads: usize,
+    schedule: &Schedule,
+    tables: Vec<Vec<u8>>,
+    work: impl Fn(&mut Memory, &mut (u64, Vec<u8>)) + Sync,
+) -> Vec<Vec<u8>> {
+    let mut done = Vec::new();
+    with_workers(threads, work, |workers| {
+        for (index, tables) in (0..schedule.parts()).zip(tables) {
+            if !workers.has_room() {
+                done.extend(workers.take());
+            }
+            workers.add((index, tables), schedule.part(index).waits);
+        }
+        done.extend(std::iter::from_fn(|| workers.take()));
+    });
+    done.into_iter().map(|(_, tables)| tables).collect()
+}
+
+#[test]
+fn tables_do_not_depend_on_the_number_of_threads() {
+    let circuit = generate::minimum(1_500, 1_500, 16);
+    let schedule = Schedule::new(&circuit);
+    let shape = schedule.shape();
+    assert!(schedule.parts() > 6, "{}", schedule.parts());
+    let bits: Vec<bool> = (0..shape.inputs()).map(|at| at * 7 % 11 < 5).collect();
+    let expected = circuit.evaluate(&bits);
+    for scheme in Scheme::ALL {
+        let mut first = None;
+        for threads in [1, 2, 4, 7] {
+            let garbler = Garbler::new(scheme, Block::from(1), Block::from(2), shape);
+            let mut evaluator = Evaluator::new(scheme, garbler.public(), shape);
+            for (input, pair) in (0..).zip(garbler.input_pairs(0..shape.inputs())) {
+                evaluator.set_input(input, pair[usize::from(bits[input as usize])]);
+            }
+            let none = vec![Vec::new(); usize::try_from(schedule.parts()).unwrap()];
+            let tables = in_threads(threads, &schedule, none, |memory, (index, tables)| {
+                garbler.garble(memory, &schedule.part(*index), tables);
+            });
+            let tables = in_threads(threads, &schedule, tables, |memory, (index, tables)| {
+                evaluator.evaluate(memory, &schedule.part(*index), tables).unwrap();
+            });
+            assert_eq!(evaluator.decode(&garbler.decoding()).unwrap(), expected, "{scheme}");
+            assert!(*first.get_or_insert_with(|| tables.clone()) == tables, "{scheme}, {threads}");
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use blocks::Block;
 use blocks::aes::Kernel;
 use blocks::lanes::{Job, Lanes, MAX_WIDTH};
 use blocks::prg::Prg;
-use circuit::{And, Batch};
+use circuit::{And, Batch, Gates};
 
 use crate::half_gates::{is_far, linear, prefetch};
 
@@ -102,6 +102,17 @@ impl Hash<'_> {
         }
         vectors
     }
+}
+
+/// The random blocks of all batches before, or more: a batch with n ANDs has those of n / 64, and
+/// one more for what is left.
+pub(crate) const fn coins_before(gates: Gates) -> u64 {
+    gates.ands / 64 + gates.batches
+}
+
+/// The keys of all batches before, or more.
+pub(crate) const fn keys_before(gates: Gates) -> u64 {
+    gates.ands / PER_KEY as u64 + gates.batches
 }
 
 /// Garbles a batch.

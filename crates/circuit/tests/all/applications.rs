@@ -1,11 +1,11 @@
-//! Millionaires, edit distance, set intersection and chains against plain Rust.
+//! Millionaires, edit distance, set intersection and repeated circuits against plain Rust.
 
 use std::collections::BTreeSet;
 
 use sunder_circuit::generate::{
-    aes128, edit_distance, intersection, millionaires, sha256, shuffle, shuffle_bits,
+    aes128, edit_distance, intersection, millionaires, min_cut, sha256, shuffle, shuffle_bits,
 };
-use sunder_circuit::{Chain, Circuit, FIRST_INPUT, ONE, Shape, Source, ZERO, evaluate_64};
+use sunder_circuit::{Circuit, FIRST_INPUT, ONE, Schedule, Shape, ZERO, evaluate_64};
 
 use crate::common::{check_batches, evaluate, number, random_inputs, value};
 
@@ -138,7 +138,7 @@ fn sets_are_intersected_in_the_order_of_the_shuffle() {
 }
 
 #[test]
-fn a_chain_repeats_its_circuit() {
+fn a_circuit_is_repeated_on_its_outputs() {
     let mut rng = fastrand::Rng::with_seed(5);
     // One whose outputs are gates, and one whose outputs are also inputs and constants.
     let mut crossed = Circuit::new(&[1, 4]);
@@ -147,28 +147,29 @@ fn a_chain_repeats_its_circuit() {
     crossed.output(&[b, a, both, ONE]);
     for circuit in [aes128(), sha256(32), crossed] {
         for times in [1, 2, 5] {
-            let mut chain = Chain::new(&circuit, times);
-            check_batches(&mut chain);
+            let chain = Schedule::repeated(&circuit, times).unwrap();
+            check_batches(&chain);
             let inputs = random_inputs(&mut rng, chain.shape().inputs());
             let (garbler, evaluator) = inputs.split_at(circuit.garbler_inputs() as usize);
             let mut last = evaluator.to_vec();
             for _ in 0..times {
                 last = circuit.evaluate_64(&[garbler, &last].concat());
             }
-            assert_eq!(evaluate_64(&mut chain, &inputs), last, "{times}");
-            assert_eq!(evaluate_64(&mut chain, &inputs), last, "{times} again");
+            assert_eq!(evaluate_64(&chain, &inputs), last, "{times}");
+            assert_eq!(evaluate_64(&chain, &inputs), last, "{times} again");
             assert_eq!(chain.shape().ands, times * circuit.counts().ands);
         }
     }
-    let digests = [1, 2].map(|times| Chain::new(&aes128(), times).shape().digest);
+    let digests = [1, 2].map(|times| Schedule::repeated(&aes128(), times).unwrap().shape().digest);
     assert_ne!(digests[0], digests[1]);
+    assert!(Schedule::repeated(&min_cut(), 2).is_none(), "20 bits from 250,000");
 }
 
 #[test]
-fn a_chain_of_a_thousand_million_gates_takes_the_memory_of_one_circuit() {
+fn a_thousand_million_gates_take_the_memory_of_one_circuit() {
     let circuit = aes128();
     let times = 1_000_000_000 / circuit.len() as u64 + 1;
-    let chain = Chain::new(&circuit, times);
+    let chain = Schedule::repeated(&circuit, times).unwrap();
     let Shape { places, ands, xors, nots, .. } = *chain.shape();
     assert!(ands + xors + nots >= 1_000_000_000);
     assert!(places < 4_096, "{places}");

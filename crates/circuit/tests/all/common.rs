@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use sunder_circuit::{
-    And, Circuit, FIRST_INPUT, Linear, MAX_ANDS, MAX_LINEAR, ONE, Schedule, Source, bits,
-    evaluate_64,
+    And, Circuit, FIRST_INPUT, Linear, MAX_ANDS, MAX_LINEAR, ONE, Schedule, Source, Transfer, ZERO,
+    bits, evaluate_64,
 };
 
 /// A random circuit of both parties' inputs.
@@ -34,52 +34,62 @@ pub(crate) fn random_inputs(rng: &mut fastrand::Rng, inputs: u32) -> Vec<u64> {
 }
 
 /// Checks what [`sunder_circuit::Batch`] promises of a source's batches, and its counts.
-pub(crate) fn check_batches(source: &mut dyn Source) {
-    source.rewind();
+pub(crate) fn check_batches(source: &dyn Source) {
     let shape = source.shape().clone();
     let (mut ands, mut xors, mut nots) = (0, 0, 0);
     let first = FIRST_INPUT + shape.inputs();
-    let mut defined: HashSet<u32> = (0..first).collect();
+    let mut exported: HashSet<u32> = (0..first).collect();
     let check = |defined: &mut HashSet<u32>, gates: &[(u32, u32, u32)]| {
         let mut written = HashSet::new();
         for &(a, b, out) in gates {
             assert!(defined.contains(&a) && defined.contains(&b), "read before it is written");
-            assert!(out > ONE && out < shape.places && written.insert(out), "written twice");
+            assert!(out > ONE && out < shape.part_places && written.insert(out), "written twice");
         }
         for (a, b, _) in gates {
             assert!(!written.contains(a) && !written.contains(b), "read and written in one run");
         }
         defined.extend(written);
     };
-    while let Some(batch) = source.next_batch() {
-        assert!(batch.linear.len() <= MAX_LINEAR && batch.ands.len() <= MAX_ANDS);
-        assert!(batch.linear.len() + batch.ands.len() > 0);
-        let mut start = 0;
-        for &end in batch.runs {
-            assert!(end as usize > start);
-            let run = &batch.linear[start..end as usize];
-            let gates: Vec<_> = run.iter().map(|&Linear { a, b, out }| (a, b, out)).collect();
-            check(&mut defined, &gates);
-            start = end as usize;
+    for index in 0..source.parts() {
+        let part = source.part(index);
+        assert_eq!((part.before.ands, part.before.xors), (ands, xors));
+        let mut defined: HashSet<u32> = HashSet::from([ZERO, ONE]);
+        for Transfer { from, to } in part.imports {
+            assert!(exported.contains(from) && *to < shape.part_places && defined.insert(*to));
         }
-        assert_eq!(start, batch.linear.len());
-        let gates: Vec<_> = batch.ands.iter().map(|&And { a, b, out }| (a, b, out)).collect();
-        check(&mut defined, &gates);
-        ands += batch.ands.len() as u64;
-        xors += batch.linear.iter().filter(|gate| gate.is_xor()).count() as u64;
-        nots += batch.linear.iter().filter(|gate| gate.is_not()).count() as u64;
+        for batch in part.batches() {
+            assert!(batch.linear.len() <= MAX_LINEAR && batch.ands.len() <= MAX_ANDS);
+            assert!(batch.linear.len() + batch.ands.len() > 0);
+            let mut start = 0;
+            for &end in batch.runs {
+                assert!(end as usize > start);
+                let run = &batch.linear[start..end as usize];
+                let gates: Vec<_> = run.iter().map(|&Linear { a, b, out }| (a, b, out)).collect();
+                check(&mut defined, &gates);
+                start = end as usize;
+            }
+            assert_eq!(start, batch.linear.len());
+            let gates: Vec<_> = batch.ands.iter().map(|&And { a, b, out }| (a, b, out)).collect();
+            check(&mut defined, &gates);
+            ands += batch.ands.len() as u64;
+            xors += batch.linear.iter().filter(|gate| gate.is_xor()).count() as u64;
+            nots += batch.linear.iter().filter(|gate| gate.is_not()).count() as u64;
+        }
+        for Transfer { from, to } in part.exports {
+            assert!(defined.contains(from) && *to > ONE && *to < shape.places);
+            exported.insert(*to);
+        }
     }
-    assert!(shape.outputs.iter().all(|place| defined.contains(place)));
+    assert!(shape.outputs.iter().all(|place| exported.contains(place)));
     assert_eq!((ands, xors, nots), (shape.ands, shape.xors, shape.nots));
 }
 
 /// Checks that a circuit's schedule computes what the circuit computes, on 64 random inputs.
 pub(crate) fn check_schedule(circuit: &Circuit, rng: &mut fastrand::Rng) {
     let schedule = Schedule::new(circuit);
-    let mut source = schedule.source();
-    check_batches(&mut source);
+    check_batches(&schedule);
     let inputs = random_inputs(rng, schedule.shape().inputs());
-    assert_eq!(evaluate_64(&mut source, &inputs), circuit.evaluate_64(&inputs));
+    assert_eq!(evaluate_64(&schedule, &inputs), circuit.evaluate_64(&inputs));
 }
 
 /// The outputs of a circuit for each of many inputs: of the circuit itself and in batches.
@@ -91,7 +101,7 @@ pub(crate) fn evaluate(circuit: &Circuit, inputs: &[Vec<bool>]) -> Vec<Vec<bool>
             .map(|bit| (0..).zip(inputs).map(|(i, input)| u64::from(input[bit]) << i).sum())
             .collect();
         let results = circuit.evaluate_64(&words);
-        assert_eq!(evaluate_64(&mut schedule.source(), &words), results);
+        assert_eq!(evaluate_64(&schedule, &words), results);
         let of = |i: usize| results.iter().map(|word| word >> i & 1 == 1).collect();
         outputs.extend((0..inputs.len()).map(of));
     }

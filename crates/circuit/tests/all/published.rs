@@ -29,7 +29,7 @@ fn published(name: &str) -> Option<Circuit> {
 fn check(name: &str, ands: u64, function: impl Fn(&[bool]) -> Vec<bool>) {
     let Some(circuit) = published(name) else { return };
     assert_eq!(circuit.counts().ands, ands);
-    check_batches(&mut Schedule::new(&circuit).source());
+    check_batches(&Schedule::new(&circuit));
     let mut rng = fastrand::Rng::with_seed(ands);
     let length = circuit.garbler_inputs() + circuit.evaluator_inputs();
     let inputs: Vec<Vec<bool>> =

@@ -1,6 +1,6 @@
 //! Schedules of random, wide and deep circuits.
 
-use sunder_circuit::{Circuit, FIRST_INPUT, MAX_ANDS, MAX_LINEAR, Schedule};
+use sunder_circuit::{Circuit, FIRST_INPUT, MAX_ANDS, MAX_LINEAR, Schedule, Source as _};
 
 use crate::common::{check_schedule, random_circuit};
 
@@ -29,7 +29,9 @@ fn a_wide_circuit_is_cut_into_batches_of_bounded_size() {
     let schedule = Schedule::new(&circuit);
     assert_eq!(schedule.depth(), 1);
     let wide = outputs.len();
-    assert!(schedule.batches() <= wide.div_ceil(MAX_ANDS) + wide.div_ceil(MAX_LINEAR));
+    let parts = usize::try_from(schedule.parts()).unwrap();
+    assert!(parts > 1);
+    assert!(schedule.batches() <= parts + wide.div_ceil(MAX_ANDS) + wide.div_ceil(MAX_LINEAR));
 }
 
 #[test]
@@ -44,7 +46,7 @@ fn a_long_chain_takes_few_places() {
     check_schedule(&circuit, &mut fastrand::Rng::with_seed(2));
     let schedule = Schedule::new(&circuit);
     assert_eq!(schedule.depth(), 10_000);
-    assert!(schedule.shape().places <= 10, "{}", schedule.shape().places);
+    assert!(schedule.shape().part_places <= 10, "{}", schedule.shape().part_places);
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod running;
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::Path;
 use std::time::Duration;
 
@@ -116,6 +116,10 @@ struct Protocol {
     /// How long to wait for a sign of life of the other party, in seconds
     #[arg(long, value_name = "S", default_value = "30", value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
+    /// The threads that garble or evaluate; the other party may have another number [default: one
+    /// for each core]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
 }
 
 impl Protocol {
@@ -153,6 +157,7 @@ impl Protocol {
             learns,
             transfers: Extension { kind: self.transfers.kind(), ..defaults.transfers },
             timeout: Duration::from_secs(self.timeout.into()),
+            threads: self.threads.map_or(defaults.threads, NonZeroUsize::get),
         }
     }
 }
@@ -245,7 +250,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (role, name) = (arguments.role(), arguments.circuit());
     let settings = arguments.protocol.settings();
     let instances = u32::try_from(arguments.repeat.get()).unwrap_or(u32::MAX);
-    let traffic = |schedule: &Schedule| Traffic::of(&mut schedule.source(), &settings, instances);
+    let traffic = |schedule: &Schedule| Traffic::of(schedule, &settings, instances);
     let connecting = &arguments.connecting;
     if arguments.dry_run {
         let mut loading = loading::start(name, role, None)?;
@@ -289,10 +294,9 @@ fn compute(
     repeat: u64,
 ) -> Result<Option<Vec<u8>>, Failure> {
     let _showing = running.show(schedule.shape().ands.saturating_mul(repeat));
-    let mut source = schedule.source();
     let mut first = None;
     for instance in 0..repeat {
-        let output = running.session.run(&mut source, input).map_err(|error| match error {
+        let output = running.session.run(schedule, input).map_err(|error| match error {
             Error::Ended { .. } if instance > 0 => failed(&error).and(&format!(
                 "{instance} of {repeat} instances are done: is --repeat the same there?"
             )),

@@ -4,8 +4,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use blocks::Block;
-use circuit::{Shape, Source};
-use garble::Evaluator;
+use circuit::{Part, Shape, Source};
+use garble::workers::{Workers, with_workers};
+use garble::{Evaluator, Memory};
 use sharing::wipe_stack;
 use subtle::{Choice, ConditionallySelectable as _};
 use zeroize::Zeroizing;
@@ -25,21 +26,21 @@ use crate::wire::{Begin, Frame, Kind};
 pub(crate) fn run(
     party: &mut Party,
     setup: &mut SetUp,
-    source: &mut dyn Source,
+    source: &dyn Source,
     input: &[u8],
 ) -> Result<Option<Vec<u8>>, Error> {
-    let shape = source.shape().clone();
+    let shape = source.shape();
     let settings = party.settings;
-    let begin = Begin::new(party.number, &shape, settings.scheme, settings.learns, Block::ZERO);
+    let begin = Begin::new(party.number, shape, settings.scheme, settings.learns, Block::ZERO);
     let party = &*party;
     party.figures.enter(Phase::Agreement);
     party.frames.set_evaluating(false);
     party.frames.send(Frame::of(Kind::Begin, &begin.to_bytes()))?;
-    let evaluating = Evaluating { party, begin, shape: &shape, input };
+    let evaluating = Evaluating { party, begin, shape, input };
     let (keys, received) = channel();
     let (output, extended) = thread::scope(|scope| {
         let extending = scope.spawn(|| {
-            let extended = extend(party, setup, &shape, input, &keys);
+            let extended = extend(party, setup, shape, input, &keys);
             drop(keys);
             wipe_stack();
             extended.inspect_err(|error| party.frames.fail(error))
@@ -99,7 +100,7 @@ struct Evaluating<'a> {
 impl Evaluating<'_> {
     fn run(
         &self,
-        source: &mut dyn Source,
+        source: &dyn Source,
         keys: &Receiver<Zeroizing<Vec<Block>>>,
     ) -> Result<Option<Vec<u8>>, Error> {
         let Party { frames, figures, settings, .. } = self.party;
@@ -113,8 +114,7 @@ impl Evaluating<'_> {
         figures.leave(Phase::Inputs);
         figures.enter(Phase::Gates);
         frames.set_evaluating(true);
-        // Waiting takes no processor time.
-        figures.count(Phase::Gates, || self.evaluate(&mut evaluator, source))?;
+        self.evaluate(&evaluator, source)?;
         figures.leave(Phase::Gates);
         figures.enter(Phase::Output);
         let output = self.output(&evaluator);
@@ -162,15 +162,40 @@ impl Evaluating<'_> {
     }
 
     /// Evaluates all gates as their tables arrive.
-    fn evaluate(&self, evaluator: &mut Evaluator, source: &mut dyn Source) -> Result<(), Error> {
+    fn evaluate(&self, evaluator: &Evaluator, source: &dyn Source) -> Result<(), Error> {
         let Party { frames, figures, settings, .. } = self.party;
-        let mut tables = Tables { frames, chunk: Vec::new(), at: 0, joined: Vec::new() };
-        while let Some(batch) = source.next_batch() {
-            let bytes = tables.take(settings.scheme.table_len(batch))?;
-            evaluator.evaluate(batch, bytes).map_err(|_| wrong_tables())?;
-            figures.add_ands(batch.ands.len());
-        }
-        tables.finish()
+        let work = |memory: &mut Memory, job: &mut Job<'_>| {
+            let evaluate = || evaluator.evaluate(memory, &job.part, &job.tables);
+            job.is_right = figures.count(Phase::Gates, evaluate).is_ok();
+            figures.add_ands(job.part.gates.ands);
+        };
+        let threads = settings.threads_for(source);
+        let evaluated: Result<(), Error> = with_workers(threads, work, |workers| {
+            for part in (0..source.parts()).map(|index| source.part(index)) {
+                let has_tables = settings.scheme.part_len(&part) > 0;
+                let tables = loop {
+                    // While there are jobs under way, no tables are waited for.
+                    let tables = match () {
+                        () if !workers.has_room() => None,
+                        () if !has_tables => Some(Vec::new()),
+                        () if workers.is_empty() => Some(frames.tables()?),
+                        () => frames.try_tables(),
+                    };
+                    match tables {
+                        Some(tables) => break tables,
+                        None => take(workers, frames)?,
+                    }
+                };
+                workers.add(Job { part, tables, is_right: false }, part.waits);
+            }
+            while !workers.is_empty() {
+                take(workers, frames)?;
+            }
+            Ok(())
+        });
+        evaluated?;
+        let is_complete = frames.tables()?.is_empty();
+        if is_complete { Ok(()) } else { Err(wrong_tables()) }
     }
 
     /// Learns the output, and reports it if the garbler may learn it.
@@ -193,49 +218,23 @@ impl Evaluating<'_> {
     }
 }
 
-/// The stream of tables.
-struct Tables<'a> {
-    frames: &'a Frames,
-    chunk: Vec<u8>,
-    /// What was taken of the chunk.
-    at: usize,
-    /// Tables of a batch that lie in more than one chunk.
-    joined: Vec<u8>,
+/// A part that is evaluated, and its tables.
+struct Job<'a> {
+    part: Part<'a>,
+    tables: Vec<u8>,
+    /// Whether the tables have the right length.
+    is_right: bool,
 }
 
-impl Tables<'_> {
-    /// The next bytes.
-    fn take(&mut self, len: usize) -> Result<&[u8], Error> {
-        if self.chunk.len() == self.at && len > 0 {
-            self.next()?;
+/// Waits for the next part.
+fn take(workers: &mut Workers<'_, Job<'_>>, frames: &Frames) -> Result<(), Error> {
+    match workers.take() {
+        Some(Job { is_right: false, .. }) => Err(wrong_tables()),
+        Some(job) => {
+            frames.recycle(job.tables);
+            Ok(())
         }
-        if self.chunk.len() - self.at >= len {
-            self.at += len;
-            return Ok(&self.chunk[self.at - len..self.at]);
-        }
-        self.joined.clear();
-        while self.joined.len() < len {
-            if self.chunk.len() == self.at {
-                self.next()?;
-            }
-            let count = (len - self.joined.len()).min(self.chunk.len() - self.at);
-            self.joined.extend_from_slice(&self.chunk[self.at..self.at + count]);
-            self.at += count;
-        }
-        Ok(&self.joined)
-    }
-
-    fn next(&mut self) -> Result<(), Error> {
-        let chunk = std::mem::replace(&mut self.chunk, self.frames.tables()?);
-        self.frames.recycle(chunk);
-        self.at = 0;
-        if self.chunk.is_empty() { Err(wrong_tables()) } else { Ok(()) }
-    }
-
-    /// Checks that there are no more.
-    fn finish(&mut self) -> Result<(), Error> {
-        let is_complete = self.at == self.chunk.len() && self.frames.tables()?.is_empty();
-        if is_complete { Ok(()) } else { Err(wrong_tables()) }
+        None => Ok(()),
     }
 }
 

@@ -3,8 +3,9 @@
 use std::thread;
 
 use blocks::Block;
-use circuit::{Shape, Source};
-use garble::Garbler;
+use circuit::{Part, Shape, Source};
+use garble::workers::with_workers;
+use garble::{Garbler, Memory};
 use ot::extension::Sender;
 use sharing::wipe_stack;
 use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
@@ -17,9 +18,6 @@ use crate::party::{Party, SetUp, Transfers};
 use crate::queue::Queue;
 use crate::wire::{Begin, Frame, Kind};
 
-/// The bytes of tables from which on a frame is sent.
-pub(crate) const TABLES: usize = 256 << 10;
-
 /// Runs one instance.
 ///
 /// # Errors
@@ -27,22 +25,22 @@ pub(crate) const TABLES: usize = 256 << 10;
 pub(crate) fn run(
     party: &mut Party,
     setup: &mut SetUp,
-    source: &mut dyn Source,
+    source: &dyn Source,
     input: &[u8],
 ) -> Result<Option<Vec<u8>>, Error> {
-    let shape = source.shape().clone();
+    let shape = source.shape();
     let mut garbler =
-        Garbler::new(party.settings.scheme, party.random.block(), *party.offset, &shape);
+        Garbler::new(party.settings.scheme, party.random.block(), *party.offset, shape);
     let (scheme, learns) = (party.settings.scheme, party.settings.learns);
-    let begin = Begin::new(party.number, &shape, scheme, learns, garbler.public());
+    let begin = Begin::new(party.number, shape, scheme, learns, garbler.public());
     let Party { frames, figures, random, .. } = party;
     figures.enter(Phase::Agreement);
     frames.send(Frame::of(Kind::Begin, &begin.to_bytes()))?;
     figures.enter(Phase::Inputs);
     let seed = random.block();
-    figures.count(Phase::Inputs, || send_labels(&mut garbler, &shape, seed, frames, input))?;
+    figures.count(Phase::Inputs, || send_labels(&mut garbler, shape, seed, frames, input))?;
     let labels = garbler.input_labels(shape.garbler_inputs..shape.inputs());
-    let answering = Answering { party, begin, shape: &shape, labels };
+    let answering = Answering { party, begin, shape, labels };
     // One item: all transfers are answered. Closed without: that has failed.
     let answered = Queue::new(1);
     let (garbled, result) = thread::scope(|scope| {
@@ -52,7 +50,7 @@ pub(crate) fn run(
             answered.close();
             result.inspect_err(|error| answering.party.frames.fail(error))
         });
-        let garbled = garble(answering.party, &mut garbler, source, &answered);
+        let garbled = garble(answering.party, &garbler, source, &answered);
         wipe_stack();
         let garbled = garbled.inspect_err(|error| answering.party.frames.fail(error));
         (garbled, control.join().unwrap_or(Err(Error::Failed)))
@@ -62,7 +60,7 @@ pub(crate) fn run(
         (Err(error), _) => return Err(error),
         (Ok(()), result) => result?,
     };
-    let output = output(party, &garbler, &shape, &result);
+    let output = output(party, &garbler, shape, &result);
     party.figures.leave(Phase::Output);
     output
 }
@@ -169,58 +167,82 @@ impl Drop for Answering<'_> {
     }
 }
 
+/// A part that is garbled, and the frame with its tables.
+struct Job<'a> {
+    part: Part<'a>,
+    frame: Frame,
+}
+
 /// Garbles all gates, and sends the tables.
 fn garble(
     party: &Party,
-    garbler: &mut Garbler,
-    source: &mut dyn Source,
+    garbler: &Garbler,
+    source: &dyn Source,
     answered: &Queue<()>,
 ) -> Result<(), Error> {
     let Party { frames, figures, settings, .. } = party;
     figures.enter(Phase::Gates);
-    let mut is_answered = false;
-    let mut sent = 0;
-    let mut send = |frame: Frame| {
-        if !is_answered {
-            is_answered = answered.try_pop().is_some();
-        }
-        if !is_answered && sent + weight(frame.len()) > WINDOW {
-            is_answered = answered.pop().is_some();
-            if !is_answered {
-                return Err(Error::Failed);
-            }
-        }
-        sent += weight(frame.len());
-        frames.send(frame)
+    let mut sending = Sending { frames, answered, is_answered: false, sent: 0 };
+    let work = |memory: &mut Memory, job: &mut Job<'_>| {
+        figures.count(Phase::Gates, || garbler.garble(memory, &job.part, job.frame.content()));
+        figures.add_ands(job.part.gates.ands);
     };
-    let mut frame = frames.frame(Kind::Tables);
-    loop {
-        let has_ended = figures.count(Phase::Gates, || {
-            while frame.len() < TABLES {
-                let Some(batch) = source.next_batch() else { return true };
-                garbler.garble(batch, frame.content());
-                figures.add_ands(batch.ands.len());
+    let garbled: Result<(), Error> = with_workers(settings.threads_for(source), work, |workers| {
+        for part in (0..source.parts()).map(|index| source.part(index)) {
+            if !workers.has_room()
+                && let Some(job) = workers.take()
+            {
+                sending.send(job.frame)?;
             }
-            false
-        });
-        if frame.len() > 0 {
-            send(frame)?;
+            workers.add(Job { part, frame: frames.frame(Kind::Tables) }, part.waits);
         }
-        frame = frames.frame(Kind::Tables);
-        if has_ended {
-            break;
+        while let Some(job) = workers.take() {
+            sending.send(job.frame)?;
         }
-    }
+        Ok(())
+    });
+    garbled?;
     figures.leave(Phase::Gates);
     figures.enter(Phase::Output);
-    if !is_answered && answered.pop().is_none() {
-        return Err(Error::Failed);
-    }
+    sending.wait()?;
     let mut decoding = frames.frame(Kind::Decoding);
     if settings.learns.includes(crate::Role::Evaluator) {
         decoding.content().extend(pack(garbler.decoding().into_iter()));
     }
     frames.send(decoding)
+}
+
+/// Sends tables, no more than [`WINDOW`] before all transfers are answered.
+struct Sending<'a> {
+    frames: &'a Frames,
+    answered: &'a Queue<()>,
+    is_answered: bool,
+    sent: usize,
+}
+
+impl Sending<'_> {
+    fn send(&mut self, frame: Frame) -> Result<(), Error> {
+        if frame.len() == 0 {
+            return Ok(());
+        }
+        if !self.is_answered {
+            self.is_answered = self.answered.try_pop().is_some();
+        }
+        if self.sent + weight(frame.len()) > WINDOW {
+            self.wait()?;
+        }
+        self.sent += weight(frame.len());
+        self.frames.send(frame)
+    }
+
+    /// Waits until all transfers are answered.
+    fn wait(&mut self) -> Result<(), Error> {
+        if !self.is_answered && self.answered.pop().is_none() {
+            return Err(Error::Failed);
+        }
+        self.is_answered = true;
+        Ok(())
+    }
 }
 
 /// The output that the evaluator reports, if this party may learn it.

@@ -101,7 +101,7 @@ fn run_with(schedule: &Schedule, from: Role, kind: Kind, fault: Fault) -> ([Outp
     let party = |socket: UnixStream, role: Role, input: &[u8]| {
         let mut session = session(&socket, role, settings);
         drop(socket);
-        let output = session.run(&mut schedule.source(), input)?;
+        let output = session.run(schedule, input)?;
         session.finish().map(|()| output)
     };
     let at = |role| (role == from).then_some((kind, fault));
@@ -155,7 +155,7 @@ fn a_party_that_is_not_this_program_is_named() {
     let settings = Settings { timeout: TIMEOUT, ..Settings::default() };
     let mut session = session(&here, Role::Evaluator, settings);
     (&there).write_all(b"SSH-2.0-OpenSSH_10.0\r\n").unwrap();
-    let source = &mut Schedule::new(&generate::aes128()).source();
+    let source = &Schedule::new(&generate::aes128());
     let error = session.run(source, &BLOCK).unwrap_err();
     assert!(error.to_string().contains("does not speak this protocol"), "{error}");
     let error = session.run(source, &BLOCK).unwrap_err();
@@ -172,7 +172,7 @@ fn a_party_that_gives_up_says_why() {
         drop((here, there));
         let error = thread::scope(|scope| {
             scope.spawn(|| leaving.give_up(Reason::Circuit));
-            other.run(&mut Schedule::new(&generate::aes128()).source(), &BLOCK).unwrap_err()
+            other.run(&Schedule::new(&generate::aes128()), &BLOCK).unwrap_err()
         });
         assert!(matches!(error, Error::Aborted { reason: Reason::Circuit, .. }), "{error}");
     }
@@ -205,11 +205,11 @@ fn refused_with_change(changed: Kind, transfers: Extension) -> Error {
         scope.spawn(|| {
             let mut session = session(&evaluator, Role::Evaluator, settings);
             // The garbler may give up before.
-            let _ = session.run(&mut schedule.source(), &BLOCK);
+            let _ = session.run(&schedule, &BLOCK);
             drop((session, evaluator));
         });
         let mut session = session(&garbler, Role::Garbler, settings);
-        let error = session.run(&mut schedule.source(), &KEY).unwrap_err();
+        let error = session.run(&schedule, &KEY).unwrap_err();
         drop((session, garbler));
         for socket in [&near, &far] {
             let _ = socket.shutdown(Shutdown::Both);
@@ -243,7 +243,7 @@ fn tables_in_short_frames_take_no_more_memory_than_in_long_ones() {
     let mut sent = Frame::of(Kind::Hello, &hello.to_bytes()).into_bytes();
     sent.extend(Frame::of(Kind::Tables, &[0]).into_bytes().repeat(1_000_000));
     let session = Session::over(Cursor::new(sent), io::sink(), Role::Evaluator, settings);
-    let source = &mut Schedule::new(&generate::aes128()).source();
+    let source = &Schedule::new(&generate::aes128());
     let error = session.unwrap().run(source, &BLOCK).unwrap_err();
     assert!(matches!(error, Error::Malformed { .. }), "{error}");
 }
@@ -269,7 +269,7 @@ fn a_party_that_never_stops_sending_is_not_read_for_ever() {
     let (dropped, has_dropped) = channel();
     let settings = Settings { timeout: Duration::from_millis(100), ..Settings::default() };
     let session = Session::over(Endless(dropped), io::sink(), Role::Garbler, settings);
-    let source = &mut Schedule::new(&generate::aes128()).source();
+    let source = &Schedule::new(&generate::aes128());
     let error = session.unwrap().run(source, &KEY).unwrap_err();
     assert!(matches!(error, Error::NotThisProtocol), "{error}");
     has_dropped.recv_timeout(Duration::from_secs(20)).expect("reading ends");

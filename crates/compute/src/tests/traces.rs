@@ -59,7 +59,7 @@ fn recorded(scheme: Scheme, seeds: Option<[u128; 2]>, instances: u32) -> Recorde
         let writer = Recording { socket, copy: copies[at].clone() };
         let mut session = Session::new(reader, writer, None, role, settings, random).unwrap();
         for _ in 0..instances {
-            session.run(&mut schedule.source(), input).unwrap();
+            session.run(&schedule, input).unwrap();
         }
         let offset = session.offset();
         session.finish().unwrap();

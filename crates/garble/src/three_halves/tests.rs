@@ -2,9 +2,9 @@
 
 use blocks::Block;
 use blocks::aes::Aes128;
-use circuit::{Circuit, FIRST_INPUT, Schedule, Source};
+use circuit::{Circuit, FIRST_INPUT, Schedule, Source, Wire};
 
-use crate::{Garbler, Scheme};
+use crate::{Garbler, Memory, Scheme};
 
 /// How many ANDs have one key.
 const PER_KEY: usize = 128;
@@ -76,14 +76,14 @@ fn evaluate_and(
 
 /// The labels of the outputs, from those of the inputs and all tables.
 fn evaluate(schedule: &Schedule, public: u128, inputs: &[Block], tables: &[u8]) -> Vec<u128> {
-    let mut source = schedule.source();
-    let shape = source.shape().clone();
-    let mut labels = vec![0; shape.places as usize];
-    for (place, input) in (FIRST_INPUT as usize..).zip(inputs) {
-        labels[place] = u128::from(*input);
+    let (shape, part) = (schedule.shape(), schedule.part(0));
+    assert_eq!(schedule.parts(), 1);
+    let mut labels = vec![0; shape.part_places as usize];
+    for import in part.imports {
+        labels[import.to as usize] = u128::from(inputs[(import.from - FIRST_INPUT) as usize]);
     }
     let (mut keys, mut rest) = (0, tables);
-    while let Some(batch) = source.next_batch() {
+    for batch in part.batches() {
         for gate in batch.linear {
             labels[gate.out as usize] = labels[gate.a as usize] ^ labels[gate.b as usize];
         }
@@ -101,7 +101,8 @@ fn evaluate(schedule: &Schedule, public: u128, inputs: &[Block], tables: &[u8]) 
         keys += count.div_ceil(PER_KEY);
     }
     assert!(rest.is_empty());
-    shape.outputs.iter().map(|place| labels[*place as usize]).collect()
+    let exported = |place: &Wire| part.exports.iter().find(|it| it.to == *place).unwrap().from;
+    shape.outputs.iter().map(|place| labels[exported(place) as usize]).collect()
 }
 
 #[test]
@@ -116,17 +117,15 @@ fn tables_are_evaluated_as_the_scheme_is_defined() {
         let shape = schedule.shape();
         let bits: Vec<bool> = (0..600_u32).map(|i| (i * 7 + seed) % 5 < 3).collect();
         let seed = Block::from(u128::from(seed));
-        let mut garbler = Garbler::new(Scheme::ThreeHalves, seed, Block::from(9 << 77), shape);
+        let garbler = Garbler::new(Scheme::ThreeHalves, seed, Block::from(9 << 77), shape);
         let inputs: Vec<Block> = garbler
             .input_pairs(0..600)
             .iter()
             .zip(&bits)
             .map(|(pair, bit)| pair[usize::from(*bit)])
             .collect();
-        let (mut source, mut tables) = (schedule.source(), Vec::new());
-        while let Some(batch) = source.next_batch() {
-            garbler.garble(batch, &mut tables);
-        }
+        let mut tables = Vec::new();
+        garbler.garble(&mut Memory::default(), &schedule.part(0), &mut tables);
         let found = evaluate(&schedule, garbler.public().into(), &inputs, &tables);
         let values = circuit.evaluate(&bits);
         for (i, (pair, value)) in garbler.output_pairs().iter().zip(values).enumerate() {

@@ -69,9 +69,8 @@ pub(super) fn run(
     loaded: &Loaded,
 ) -> Result<(), Failure> {
     let &Prediction { connecting, circuit, role, settings, instances, json } = prediction;
-    let mut source = loaded.schedule.source();
     let exchange = exchange(traffic, role);
-    let measured = Steps::measure(&mut source, settings, MEASURING);
+    let measured = Steps::measure(&loaded.schedule, settings, MEASURING);
     let steps = measured.map_err(|error| super::failed(&error))?;
     let decision = match &connecting.connect {
         Some(address) => Some(examined(connecting, address, exchange)?),

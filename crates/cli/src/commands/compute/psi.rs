@@ -155,7 +155,7 @@ fn find(
     told: Option<u32>,
 ) -> Result<Option<Vec<u8>>, Error> {
     let _showing = running.show(schedule.shape().ands);
-    let common = running.session.run(&mut schedule.source(), input)?;
+    let common = running.session.run(schedule, input)?;
     match told {
         Some(rows) => tell(&mut running.session, common, rows),
         None => Ok(common),
@@ -171,7 +171,7 @@ fn tell(
 ) -> Result<Option<Vec<u8>>, Error> {
     session.set_learns(Learns::Both);
     let told = common.map_or_else(Vec::new, |numbers| sets::sorted(&numbers));
-    session.run(&mut telling(rows).source(), &told)
+    session.run(&telling(rows), &told)
 }
 
 /// A circuit whose output is the evaluator's input.
@@ -184,11 +184,11 @@ fn telling(rows: u32) -> Schedule {
 
 /// What the parties send; so many rows are told to the garbler.
 fn traffic(schedule: &Schedule, settings: &Settings, told: Option<u32>) -> Traffic {
-    let found = Traffic::of(&mut schedule.source(), settings, 1);
+    let found = Traffic::of(schedule, settings, 1);
     let Some(rows) = told else { return found };
     let telling = telling(rows);
     let settings = Settings { learns: Learns::Both, ..*settings };
-    let [told, set_up] = [1, 0].map(|count| Traffic::of(&mut telling.source(), &settings, count));
+    let [told, set_up] = [1, 0].map(|count| Traffic::of(&telling, &settings, count));
     Traffic {
         garbler: found.garbler + told.garbler - set_up.garbler,
         evaluator: found.evaluator + told.evaluator - set_up.evaluator,

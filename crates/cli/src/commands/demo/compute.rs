@@ -119,7 +119,7 @@ fn party(
     let copy = Arc::new(Mutex::new(Vec::new()));
     let reader = Recording { reader, copy: copy.clone() };
     let mut session = Session::over(reader, writer, role, settings).map_err(failed)?;
-    let output = session.run(&mut schedule.source(), input).map_err(failed)?;
+    let output = session.run(schedule, input).map_err(failed)?;
     let figures = session.figures();
     session.finish().map_err(failed)?;
     let received = std::mem::take(&mut *copy.lock().unwrap_or_else(PoisonError::into_inner));
