@@ -29,7 +29,7 @@ use super::{Acked, CongestionControl, Limits, Lost, Metrics};
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The window at the begin, in packets.
-const INITIAL_WINDOW: f64 = 16.0;
+const INITIAL_WINDOW: f64 = 64.0;
 
 /// At least so many packets are sent in a round trip and 10 ms.
 const MIN_WINDOW: f64 = 2.0;
