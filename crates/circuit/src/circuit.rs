@@ -261,6 +261,19 @@ impl Circuit {
         counts
     }
 
+    /// The AND-depth: the number of ANDs on the longest path.
+    pub fn depth(&self) -> u32 {
+        let mut depths = vec![0_u32; self.first_gate as usize];
+        depths.reserve_exact(self.len());
+        let mut deepest = 0;
+        for Gate { kind, a, b } in self.gates() {
+            let depth = depths[a as usize].max(depths[b as usize]) + u32::from(kind == Kind::And);
+            deepest = deepest.max(depth);
+            depths.push(depth);
+        }
+        deepest
+    }
+
     /// The SHA-256 digest of the circuit: of the numbers of inputs of both parties, of outputs and
     /// of gates, the kinds of all gates, their first inputs, their second inputs, and the outputs.
     /// Numbers are 4 bytes, little-endian, kinds one byte.

@@ -1,15 +1,19 @@
 //! A circuit's gates in parts and batches.
 
 mod order;
+mod part;
 mod places;
 mod rounds;
 
-use std::sync::Arc;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
 
-use crate::batch::{And, Batches, Ends, Gates, Linear, Part, Shape, Source, Transfer};
+use crate::batch::{Batches, Ends, FIRST_INPUT, Gates, Part, Shape, Source, Transfer};
 use crate::circuit::Circuit;
-use order::{Order, depth};
-use places::Places;
+use part::{Scheduled, Scheduler};
+use places::{LastParts, Places};
 use rounds::Rounds;
 
 /// The gates of a circuit in parts and batches: the ANDs of a part by their depth (how many ANDs
@@ -26,38 +30,26 @@ pub struct Schedule(Arc<Contents>);
 #[derive(Debug)]
 struct Contents {
     shape: Shape,
-    depth: u32,
-    gates: Lists,
+    parts: Vec<Connected>,
     /// If the circuit is repeated.
     rounds: Option<Rounds>,
 }
 
-/// The contents of all parts.
-#[derive(Debug, Default)]
-struct Lists {
-    linear: Vec<Linear>,
-    runs: Vec<u32>,
-    ands: Vec<And>,
-    /// The ends of each batch in the three.
-    batches: Vec<Ends>,
+/// A part, and what connects it to others.
+#[derive(Debug)]
+struct Connected {
+    scheduled: Scheduled,
     imports: Vec<Transfer>,
     exports: Vec<Transfer>,
-    parts: Vec<PartEnds>,
-}
-
-/// The ends of a part in [`Lists`], and what is known of it.
-#[derive(Clone, Copy, Debug, Default)]
-struct PartEnds {
-    batches: usize,
-    imports: usize,
-    exports: usize,
     waits: u32,
     before: Gates,
-    gates: Gates,
 }
 
 /// The gates of a part.
 const PART: usize = 48 << 10;
+
+/// The gates of a part at most.
+const MAX_PART: usize = 1 << 30;
 
 impl Schedule {
     /// Schedules a circuit.
@@ -68,7 +60,7 @@ impl Schedule {
     /// Schedules a circuit as one part, with as few batches as its depth allows: for a protocol in
     /// which each takes a round trip.
     pub fn in_one_part(circuit: &Circuit) -> Self {
-        Self::with(circuit, false, circuit.len().max(1))
+        Self::with(circuit, false, circuit.len().clamp(1, MAX_PART))
     }
 
     /// Schedules a circuit that is repeated so many times, each time on its last outputs: they are
@@ -86,15 +78,15 @@ impl Schedule {
         if times == 0 || outputs == 0 || outputs != u64::from(circuit.evaluator_inputs()) {
             return None;
         }
-        let (mut shape, gates) = scheduled(&rounds::copying(circuit), true, part);
-        let rounds = Some(Rounds::new(&mut shape, &gates, times));
+        let (mut shape, parts) = scheduled(&rounds::copying(circuit), true, part);
+        let rounds = Some(Rounds::new(&mut shape, &parts, times));
         shape.digest = rounds::digest(circuit, times);
-        Some(Self(Arc::new(Contents { shape, depth: depth(circuit), gates, rounds })))
+        Some(Self(Arc::new(Contents { shape, parts, rounds })))
     }
 
     fn with(circuit: &Circuit, keep_inputs: bool, part: usize) -> Self {
-        let (shape, gates) = scheduled(circuit, keep_inputs, part);
-        Self(Arc::new(Contents { shape, depth: depth(circuit), gates, rounds: None }))
+        let (shape, parts) = scheduled(circuit, keep_inputs, part);
+        Self(Arc::new(Contents { shape, parts, rounds: None }))
     }
 
     /// What is known of the circuit.
@@ -107,38 +99,76 @@ impl Schedule {
         self.0.rounds.as_ref().map_or(1, |rounds| rounds.times)
     }
 
-    /// The AND-depth, of one round: the number of ANDs on the longest path.
-    pub fn depth(&self) -> u32 {
-        self.0.depth
-    }
-
     /// The number of batches of one round.
     pub fn batches(&self) -> usize {
-        self.0.gates.batches.len()
+        self.0.parts.iter().map(|part| part.scheduled.batches.len()).sum()
     }
 }
 
 /// The parts of a circuit in one round.
-fn scheduled(circuit: &Circuit, keep_inputs: bool, part: usize) -> (Shape, Lists) {
-    let mut places = Places::new(circuit, keep_inputs, part);
-    for start in (0..circuit.len()).step_by(part) {
-        let gates = start..circuit.len().min(start + part);
-        let order = Order::new(circuit, gates.clone(), |gate| places.is_needed_later(gate));
-        places.part(circuit, gates, &order);
-    }
-    let counts = circuit.counts();
-    let shape = Shape {
-        garbler_inputs: circuit.garbler_inputs(),
-        evaluator_inputs: circuit.evaluator_inputs(),
-        outputs: places.of(circuit.outputs()),
-        places: places.count(),
-        part_places: places.part_count(),
-        ands: counts.ands,
-        xors: counts.xors,
-        nots: counts.nots,
-        digest: circuit.digest(),
+fn scheduled(circuit: &Circuit, keep_inputs: bool, part_len: usize) -> (Shape, Vec<Connected>) {
+    thread::scope(|scope| {
+        let digest = thread::Builder::new().spawn_scoped(scope, || circuit.digest());
+        let last_parts = LastParts::new(circuit, keep_inputs, part_len);
+        let scheduled = schedule_each(circuit, &last_parts, part_len);
+        let part_places = scheduled.iter().map(|it| it.places).max();
+        let mut places = Places::new(circuit, &last_parts, part_len);
+        let parts = connect(scheduled, &mut places);
+        let counts = circuit.counts();
+        let digest = digest.ok().and_then(|thread| thread.join().ok());
+        let shape = Shape {
+            garbler_inputs: circuit.garbler_inputs(),
+            evaluator_inputs: circuit.evaluator_inputs(),
+            outputs: places.of(circuit.outputs()),
+            places: places.count(),
+            part_places: part_places.unwrap_or(FIRST_INPUT),
+            ands: counts.ands,
+            xors: counts.xors,
+            nots: counts.nots,
+            digest: digest.unwrap_or_else(|| circuit.digest()),
+        };
+        (shape, parts)
+    })
+}
+
+/// Schedules all parts, each on its own, by as many threads as there are cores.
+fn schedule_each(circuit: &Circuit, last_parts: &LastParts, part_len: usize) -> Vec<Scheduled> {
+    let count = circuit.len().div_ceil(part_len);
+    let done: Vec<OnceLock<Scheduled>> = (0..count).map(|_| OnceLock::new()).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut scheduler = Scheduler::new(circuit);
+        loop {
+            let part = next.fetch_add(1, Ordering::Relaxed);
+            let Some(done) = done.get(part) else { break };
+            let gates = part * part_len..circuit.len().min((part + 1) * part_len);
+            let is_needed_later = |wire| last_parts.of(wire) as usize > part;
+            done.get_or_init(|| scheduler.part(gates, is_needed_later));
+        }
     };
-    (shape, places.into_lists())
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(count);
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            // With fewer threads it takes longer.
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    done.into_iter().map(|done| done.into_inner().unwrap_or_default()).collect()
+}
+
+/// Connects the parts by the circuit's arena.
+fn connect(scheduled: Vec<Scheduled>, places: &mut Places) -> Vec<Connected> {
+    let mut before = Gates::default();
+    let parts = (0..).zip(scheduled).map(|(part, scheduled)| {
+        places.begin(part);
+        let (imports, waits) = places.imports(part, &scheduled);
+        let exports = places.exports(&scheduled);
+        let connected = Connected { scheduled, imports, exports, waits, before };
+        before = before.plus(connected.scheduled.gates);
+        connected
+    });
+    parts.collect()
 }
 
 impl Source for Schedule {
@@ -147,52 +177,43 @@ impl Source for Schedule {
     }
 
     fn parts(&self) -> u64 {
-        (self.0.gates.parts.len() as u64).saturating_mul(self.rounds())
+        (self.0.parts.len() as u64).saturating_mul(self.rounds())
     }
 
     fn part(&self, index: u64) -> Part<'_> {
-        let Contents { gates, rounds, .. } = &*self.0;
-        let count = gates.parts.len() as u64;
+        let Contents { parts, rounds, .. } = &*self.0;
+        let count = parts.len() as u64;
         let (round, at) = (index / count, usize::try_from(index % count).unwrap_or(usize::MAX));
         match rounds {
             Some(rounds) if round < rounds.times => {
-                let part = gates.part(at);
-                let before = part.before.plus(gates.all().times(round));
+                let part = parts[at].part();
+                let before = part.before.plus(all(parts).times(round));
                 let part = Part { before, ..part };
                 rounds.part(part, round, at)
             }
-            None if round == 0 => gates.part(at),
+            None if round == 0 => parts[at].part(),
             _ => panic!("part {index} of {}", self.parts()),
         }
     }
 }
 
-impl Lists {
-    /// A part of one round.
-    fn part(&self, index: usize) -> Part<'_> {
-        let end = self.parts[index];
-        let start = index.checked_sub(1).map_or(PartEnds::default(), |last| self.parts[last]);
-        let before = start.batches.checked_sub(1).map_or(Ends::default(), |it| self.batches[it]);
+impl Connected {
+    fn part(&self) -> Part<'_> {
+        let Scheduled { linear, runs, ands, batches, gates, .. } = &self.scheduled;
         Part {
-            imports: &self.imports[start.imports..end.imports],
-            exports: &self.exports[start.exports..end.exports],
-            waits: end.waits,
-            gates: end.gates,
-            before: end.before,
-            batches: Batches {
-                linear: &self.linear,
-                runs: &self.runs,
-                ands: &self.ands,
-                start: before,
-                ends: &self.batches[start.batches..end.batches],
-            },
+            imports: &self.imports,
+            exports: &self.exports,
+            waits: self.waits,
+            gates: *gates,
+            before: self.before,
+            batches: Batches { linear, runs, ands, start: Ends::default(), ends: batches },
         }
     }
+}
 
-    /// The numbers of gates of one round.
-    fn all(&self) -> Gates {
-        self.parts.last().map_or(Gates::default(), |last| last.before.plus(last.gates))
-    }
+/// The numbers of gates of all parts.
+fn all(parts: &[Connected]) -> Gates {
+    parts.last().map_or(Gates::default(), |last| last.before.plus(last.scheduled.gates))
 }
 
 #[cfg(test)]
@@ -226,11 +247,10 @@ mod tests {
                 let schedule = Schedule::with(&circuit, rng.bool(), part);
                 assert_eq!(evaluate_64(&schedule, &inputs), expected, "{part}");
                 assert_eq!(evaluate_in_any_order(&schedule, &inputs, &mut rng), expected, "{part}");
-                assert_eq!(schedule.depth(), Schedule::in_one_part(&circuit).depth());
                 assert_eq!(schedule.parts(), 200_u64.div_ceil(part as u64));
                 let ands: u64 = (0..schedule.parts()).map(|at| schedule.part(at).gates.ands).sum();
                 assert_eq!(ands, schedule.shape().ands);
-                assert_eq!(schedule.0.gates.all().xors, schedule.shape().xors);
+                assert_eq!(all(&schedule.0.parts).xors, schedule.shape().xors);
             }
         }
     }

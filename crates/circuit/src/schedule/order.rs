@@ -2,154 +2,200 @@
 
 use std::ops::Range;
 
-use crate::batch::{MAX_ANDS, MAX_LINEAR, Wire};
+use crate::batch::{FIRST_INPUT, ONE, Wire};
 use crate::circuit::Circuit;
 
-/// The gates of a part, sorted by their steps. A step is a depth: its linear gates, then its ANDs.
-/// Gates are numbered as in the circuit.
-pub(super) struct Order {
-    /// The part's first gate.
-    start: usize,
-    /// The linear gates by step, and in a step by their depth among its linear gates.
-    linear: Vec<u32>,
-    /// The ends of the steps in `linear`.
-    linear_ends: Vec<u32>,
-    /// That depth, for each gate of the part.
-    sub_depth: Vec<u32>,
-    ands: Vec<u32>,
-    /// The ends of the steps in `ands`.
-    and_ends: Vec<u32>,
+/// Orders the gates of parts, one part after another in the same memory.
+///
+/// A part has *values*: value i is the output of its gate i, then come the constants 0 and 1, then
+/// what it imports. A step is a depth: its linear gates, then its ANDs. A run is linear gates of a
+/// step that do not depend on each other, or the ANDs of a step.
+pub(super) struct Order<'a> {
+    circuit: &'a Circuit,
+    /// For each wire before the part: which import it is, if [`Self::imports`] has it there.
+    numbers: Vec<u32>,
+    imports: Vec<Wire>,
+    /// The values that each gate reads.
+    inputs: Vec<[u32; 2]>,
+    /// For each value the step in which it is computed; none for what is there at the beginning.
+    steps: Vec<u32>,
+    /// For each value the last step in which it can be computed.
+    needed: Vec<u32>,
+    /// For each linear gate its depth among those of its step, from 1 on; then for each gate the
+    /// number of its run, twice, and one more for a NOT or a copy.
+    keys: Vec<u32>,
+    /// For each step the number of its runs of linear gates; then that of the runs before it.
+    runs: Vec<u32>,
+    /// The ends of the keys in `gates`.
+    ends: Vec<u32>,
+    gates: Vec<u32>,
 }
 
-impl Order {
-    /// Orders the gates of a part. `is_needed_later` says which are outputs, or are read after it.
-    pub(super) fn new(
-        circuit: &Circuit,
-        gates: Range<usize>,
-        is_needed_later: impl Fn(usize) -> bool,
-    ) -> Self {
-        let (mut step, last) = earliest_steps(circuit, gates.clone());
-        delay_linear(circuit, gates.clone(), &mut step, last, is_needed_later);
-        let start = gates.start;
-        let first = first_output(circuit, start);
-        let (a, b) = circuit.inputs_of_gates();
-        let mut sub_depth = vec![0_u32; gates.len()];
-        let mut deepest = 0;
-        let (mut ands, mut linear) = (Vec::new(), Vec::new());
-        for (i, gate) in gates.enumerate() {
-            if circuit.is_and(gate) {
-                ands.push(number(gate));
-                continue;
+impl<'a> Order<'a> {
+    pub(super) fn new(circuit: &'a Circuit) -> Self {
+        Self {
+            circuit,
+            numbers: vec![0; circuit.wires() as usize],
+            imports: Vec::new(),
+            inputs: Vec::new(),
+            steps: Vec::new(),
+            needed: Vec::new(),
+            keys: Vec::new(),
+            runs: Vec::new(),
+            ends: Vec::new(),
+            gates: Vec::new(),
+        }
+    }
+
+    /// Orders the gates of a part.
+    pub(super) fn sort(&mut self, gates: Range<usize>) {
+        self.find_inputs(&gates);
+        let last = self.find_earliest_steps(&gates);
+        self.delay_linear(&gates, last);
+        self.number_runs(&gates, last);
+        self.sort_by_keys(gates.len());
+    }
+
+    /// The wires that the part imports.
+    pub(super) fn imports(&self) -> &[Wire] {
+        &self.imports
+    }
+
+    /// The values that each gate reads.
+    pub(super) fn inputs(&self) -> &[[u32; 2]] {
+        &self.inputs
+    }
+
+    /// The number of values.
+    pub(super) fn values(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// The runs in order, those of linear gates with the XORs first.
+    pub(super) fn runs(&self) -> impl Iterator<Item = &[u32]> {
+        let ends = self.ends.iter().skip(1).step_by(2);
+        let starts = std::iter::once(0).chain(ends.clone().copied());
+        let runs = starts.zip(ends).map(|(start, &end)| &self.gates[start as usize..end as usize]);
+        runs.filter(|gates| !gates.is_empty())
+    }
+
+    fn find_inputs(&mut self, gates: &Range<usize>) {
+        let (a, b) = self.circuit.inputs_of_gates();
+        let own = self.circuit.first_gate() + number(gates.start);
+        let constants = number(gates.len());
+        let Self { numbers, imports, inputs, .. } = self;
+        imports.clear();
+        inputs.clear();
+        let mut value = |wire: Wire| {
+            if wire >= own {
+                return wire - own;
             }
-            linear.push(number(gate));
-            let of = |wire: Wire| match wire.checked_sub(first) {
-                Some(from) if step[from as usize] == step[i] => sub_depth[from as usize],
-                _ => 0,
+            if wire < FIRST_INPUT {
+                return constants + wire;
+            }
+            let import = &mut numbers[wire as usize];
+            if imports.get(*import as usize) != Some(&wire) {
+                *import = number(imports.len());
+                imports.push(wire);
+            }
+            constants + FIRST_INPUT + *import
+        };
+        let wires = a[gates.clone()].iter().zip(&b[gates.clone()]);
+        inputs.extend(wires.map(|(&a, &b)| [value(a), value(b)]));
+    }
+
+    /// Finds the first step in which each gate can be. Returns the last step of all.
+    fn find_earliest_steps(&mut self, gates: &Range<usize>) -> u32 {
+        let Self { circuit, imports, inputs, steps, .. } = self;
+        let len = gates.len();
+        steps.clear();
+        steps.resize(len + FIRST_INPUT as usize + imports.len(), 0);
+        let mut last = 0;
+        for (i, ([a, b], gate)) in inputs.iter().zip(gates.clone()).enumerate() {
+            // The output of an AND is ready in the next step.
+            let is_and = u32::from(circuit.is_and(gate));
+            steps[i] = steps[*a as usize].max(steps[*b as usize]) + is_and;
+            last = last.max(steps[i]);
+        }
+        last
+    }
+
+    /// Moves each linear gate to the last step in which it can be, so that its output takes a place
+    /// as briefly as possible.
+    fn delay_linear(&mut self, gates: &Range<usize>, last: u32) {
+        let Self { circuit, inputs, steps, needed, .. } = self;
+        needed.clear();
+        needed.resize(steps.len(), last);
+        for (i, ([a, b], gate)) in inputs.iter().zip(gates.clone()).enumerate().rev() {
+            let step = if circuit.is_and(gate) { steps[i] - 1 } else { needed[i] };
+            steps[i] = step;
+            for value in [*a, *b] {
+                let needed = &mut needed[value as usize];
+                *needed = step.min(*needed);
+            }
+        }
+        steps[gates.len()..].fill(u32::MAX);
+    }
+
+    /// Finds the run of each gate.
+    fn number_runs(&mut self, gates: &Range<usize>, last: u32) {
+        let Self { circuit, inputs, steps, keys, runs, .. } = self;
+        let len = gates.len();
+        keys.clear();
+        keys.resize(steps.len(), 0);
+        runs.clear();
+        runs.resize(last as usize + 1, 0);
+        for (i, ([a, b], gate)) in inputs.iter().zip(gates.clone()).enumerate() {
+            let step = steps[i];
+            let depth = |value: u32| {
+                let is_same = steps[value as usize] == step;
+                if is_same { keys[value as usize] } else { 0 }
             };
             // An AND of the same step comes after all its linear gates, so it is not read here.
-            sub_depth[i] = 1 + of(a[gate]).max(of(b[gate]));
-            deepest = deepest.max(sub_depth[i]);
+            let depth = 1 + depth(*a).max(depth(*b));
+            keys[i] = if circuit.is_and(gate) { 0 } else { depth };
+            let count = &mut runs[step as usize];
+            *count = keys[i].max(*count);
         }
-        let (linear, _) = sort(&linear, deepest, |gate| sub_depth[gate - start]);
-        let (linear, linear_ends) = sort(&linear, last, |gate| step[gate - start]);
-        let (ands, and_ends) = sort(&ands, last, |gate| step[gate - start]);
-        Self { start, linear, linear_ends, sub_depth, ands, and_ends }
-    }
-
-    /// The number of steps.
-    pub(super) fn steps(&self) -> usize {
-        self.linear_ends.len()
-    }
-
-    /// The runs of a step: gates that do not depend on each other, and are all linear or all ANDs.
-    pub(super) fn runs(&self, step: usize) -> impl Iterator<Item = &[u32]> {
-        let of = |ends: &[u32]| -> Range<usize> {
-            step.checked_sub(1).map_or(0, |before| ends[before] as usize)..ends[step] as usize
-        };
-        let linear = &self.linear[of(&self.linear_ends)];
-        let sub_depth = |gate: u32| self.sub_depth[gate as usize - self.start];
-        let linear = linear.chunk_by(move |&x, &y| sub_depth(x) == sub_depth(y));
-        let linear = linear.flat_map(|gates| gates.chunks(MAX_LINEAR));
-        linear.chain(self.ands[of(&self.and_ends)].chunks(MAX_ANDS))
-    }
-}
-
-/// The wire that a gate defines.
-fn first_output(circuit: &Circuit, gate: usize) -> Wire {
-    circuit.first_gate() + number(gate)
-}
-
-/// The first step in which each gate can be, and the last step of all.
-fn earliest_steps(circuit: &Circuit, gates: Range<usize>) -> (Vec<u32>, u32) {
-    let first = first_output(circuit, gates.start);
-    let (a, b) = circuit.inputs_of_gates();
-    // Of the value that a gate defines: that of an AND is ready in the next step.
-    let mut ready: Vec<u32> = Vec::with_capacity(gates.len());
-    let mut last = 0;
-    for gate in gates.clone() {
-        let of = |wire: Wire| wire.checked_sub(first).map_or(0, |from| ready[from as usize]);
-        let at = of(a[gate]).max(of(b[gate])) + u32::from(circuit.is_and(gate));
-        last = last.max(at);
-        ready.push(at);
-    }
-    for (ready, gate) in ready.iter_mut().zip(gates) {
-        *ready -= u32::from(circuit.is_and(gate));
-    }
-    (ready, last)
-}
-
-/// The number of ANDs on the longest path.
-pub(super) fn depth(circuit: &Circuit) -> u32 {
-    let (_, last) = earliest_steps(circuit, 0..circuit.len());
-    last
-}
-
-/// Moves each linear gate to the last step in which it can be, so that its output takes a place as
-/// briefly as possible.
-fn delay_linear(
-    circuit: &Circuit,
-    gates: Range<usize>,
-    step: &mut [u32],
-    last: u32,
-    is_needed_later: impl Fn(usize) -> bool,
-) {
-    let first = first_output(circuit, gates.start);
-    let (a, b) = circuit.inputs_of_gates();
-    let needed = |gate| if is_needed_later(gate) { last } else { u32::MAX };
-    let mut needed: Vec<u32> = gates.clone().map(needed).collect();
-    for (i, gate) in gates.enumerate().rev() {
-        if !circuit.is_and(gate) && needed[i] != u32::MAX {
-            step[i] = needed[i];
+        let mut before = 0;
+        for count in runs.iter_mut() {
+            // The ANDs are one more.
+            (*count, before) = (before, before + *count + 1);
         }
-        for wire in [a[gate], b[gate]] {
-            if let Some(from) = wire.checked_sub(first) {
-                needed[from as usize] = needed[from as usize].min(step[i]);
-            }
+        runs.push(before);
+        for (i, ([_, b], gate)) in inputs.iter().zip(gates.clone()).enumerate() {
+            let step = steps[i] as usize;
+            let is_and = circuit.is_and(gate);
+            let run = if is_and { runs[step + 1] - 1 } else { runs[step] + keys[i] - 1 };
+            let is_constant = *b == number(len) || *b == number(len) + ONE;
+            keys[i] = 2 * run + u32::from(is_constant && !is_and);
+        }
+    }
+
+    /// Sorts the gates by their keys; those with one key keep their order.
+    fn sort_by_keys(&mut self, len: usize) {
+        let Self { keys, runs, ends, gates, .. } = self;
+        let runs = runs.last().map_or(0, |&runs| runs as usize);
+        ends.clear();
+        ends.resize(2 * runs, 0);
+        for &key in &keys[..len] {
+            ends[key as usize] += 1;
+        }
+        let mut start = 0;
+        for end in ends.iter_mut() {
+            (*end, start) = (start, start + *end);
+        }
+        gates.clear();
+        gates.resize(len, 0);
+        for (gate, &key) in (0..).zip(&keys[..len]) {
+            let end = &mut ends[key as usize];
+            gates[*end as usize] = gate;
+            *end += 1;
         }
     }
 }
 
-/// Sorts gates by a key of at most `greatest`; gates with one key keep their order. Also returns
-/// the end of each key.
-fn sort(gates: &[u32], greatest: u32, key: impl Fn(usize) -> u32) -> (Vec<u32>, Vec<u32>) {
-    let mut places = vec![0_u32; greatest as usize + 1];
-    for &gate in gates {
-        places[key(gate as usize) as usize] += 1;
-    }
-    let mut start = 0;
-    for place in &mut places {
-        (*place, start) = (start, start + *place);
-    }
-    let mut sorted = vec![0; gates.len()];
-    for &gate in gates {
-        let place = &mut places[key(gate as usize) as usize];
-        sorted[*place as usize] = gate;
-        *place += 1;
-    }
-    (sorted, places)
-}
-
-/// The number of a gate, of which a circuit has fewer than 2^32.
-fn number(gate: usize) -> u32 {
-    u32::try_from(gate).unwrap_or(u32::MAX)
+/// A number of gates or values, of which a circuit has fewer than 2^32.
+pub(super) fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

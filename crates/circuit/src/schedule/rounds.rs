@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use sha2::{Digest, Sha256};
 
-use super::Lists;
+use super::Connected;
 use crate::batch::{FIRST_INPUT, MAX_UNDER_WAY, Part, Shape, Transfer, Wire, ZERO};
 use crate::circuit::{Circuit, Kind};
 
@@ -39,7 +39,7 @@ pub(super) fn copying(circuit: &Circuit) -> Circuit {
 impl Rounds {
     /// The rounds of a circuit whose schedule keeps the places of inputs. Changes its shape to that
     /// of all rounds.
-    pub(super) fn new(shape: &mut Shape, gates: &Lists, times: u64) -> Self {
+    pub(super) fn new(shape: &mut Shape, parts: &[Connected], times: u64) -> Self {
         let mut odd = HashMap::new();
         for &place in &shape.outputs {
             odd.entry(place).or_insert_with(|| {
@@ -47,7 +47,7 @@ impl Rounds {
                 shape.places - 1
             });
         }
-        let transfers = [0, 1, 2].map(|round| transfers(shape, gates, &odd, round));
+        let transfers = [0, 1, 2].map(|round| transfers(shape, parts, &odd, round));
         if times.is_multiple_of(2) {
             shape.outputs.iter_mut().for_each(|place| *place = odd[place]);
         }
@@ -74,7 +74,7 @@ impl Rounds {
 /// The transfers of all parts in a round; the rounds from 1 on have those of 1 and 2 by turns.
 fn transfers(
     shape: &Shape,
-    gates: &Lists,
+    parts: &[Connected],
     odd: &HashMap<Wire, Wire>,
     round: usize,
 ) -> Vec<Transfers> {
@@ -92,8 +92,7 @@ fn transfers(
             None => output(place, is_odd),
         }
     };
-    let parts = (0..gates.parts.len()).map(|index| {
-        let part = gates.part(index);
+    let parts = parts.iter().map(|part| {
         let import = |it: &Transfer| Transfer { from: input(it.from), ..*it };
         let export = |it: &Transfer| Transfer { to: output(it.to, is_odd), ..*it };
         Transfers {

@@ -1,6 +1,5 @@
 //! `sunder circuit info`.
 
-use circuit::Schedule;
 use serde::Serialize;
 
 use crate::circuits;
@@ -42,18 +41,17 @@ struct Document {
 /// If there is no such circuit.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let circuit = circuits::load(&arguments.circuit)?;
-    let schedule = Schedule::new(&circuit);
-    let shape = schedule.shape();
+    let counts = circuit.counts();
     let document = Document {
-        garbler_inputs: shape.garbler_inputs,
-        evaluator_inputs: shape.evaluator_inputs,
-        outputs: shape.outputs.len(),
+        garbler_inputs: circuit.garbler_inputs(),
+        evaluator_inputs: circuit.evaluator_inputs(),
+        outputs: circuit.outputs().len(),
         gates: circuit.len(),
-        and: shape.ands,
-        xor: shape.xors,
-        inv: shape.nots,
-        depth: schedule.depth(),
-        sha256: circuits::hex_of(&shape.digest),
+        and: counts.ands,
+        xor: counts.xors,
+        inv: counts.nots,
+        depth: circuit.depth(),
+        sha256: circuits::hex_of(&circuit.digest()),
     };
     if arguments.json {
         return console::print_json(&document);
