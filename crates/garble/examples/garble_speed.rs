@@ -2,9 +2,9 @@
 //!
 //! usage: `garble_speed [KERNEL|best [RUNS [THREADS,.. [SCHEME]]]]`
 //!
-//! Prints the shortest of a number of runs (15), in which the numbers of threads (1, 2 and 4)
-//! alternate. Several instances of a small circuit are garbled, all are evaluated afterwards, and
-//! the two are timed apart.
+//! Prints the shortest of a number of runs (15), in which the schemes and the numbers of threads
+//! (1, 2 and 4) alternate, and how that compares to the first scheme's (ratio). Several instances
+//! of a small circuit are garbled, all are evaluated afterwards, and the two are timed apart.
 
 use std::time::{Duration, Instant};
 
@@ -28,26 +28,39 @@ fn main() {
         .expect("a kernel of this processor");
     println!("kernel {kernel}, the shortest of {runs} runs");
     println!(
-        "{:8} {:18} {:>7} {:>12} {:>12} {:>12} {:>12} {:>8}",
-        "circuit", "scheme", "threads", "garble ms", "M AND/s", "evaluate ms", "M AND/s", "B/AND"
+        "{:8} {:18} {:>7} {:>12} {:>12} {:>6} {:>12} {:>12} {:>6} {:>8}",
+        "circuit",
+        "scheme",
+        "threads",
+        "garble ms",
+        "M AND/s",
+        "ratio",
+        "evaluate ms",
+        "M AND/s",
+        "ratio",
+        "B/AND"
     );
     let circuits = [
         ("AES", Schedule::new(&generate::aes128()), 40),
         ("SHA-256", Schedule::new(&generate::sha256(32)), 16),
         ("MinCut", Schedule::new(&generate::min_cut()), 1),
     ];
+    let schemes = Scheme::ALL.into_iter().filter(|it| scheme.is_none_or(|only| only == *it));
     for (name, schedule, times) in &circuits {
-        for scheme in Scheme::ALL.into_iter().filter(|it| scheme.is_none_or(|only| only == *it)) {
-            let mut bench = Bench::new(schedule, scheme, *times, kernel);
-            let mut shortest = vec![[Duration::MAX; 2]; threads.len()];
-            for _ in 0..runs {
-                for (threads, shortest) in threads.iter().zip(&mut shortest) {
+        let benches = schemes.clone().map(|scheme| Bench::new(schedule, scheme, *times, kernel));
+        let mut benches: Vec<Bench> = benches.collect();
+        let mut shortest = vec![vec![[Duration::MAX; 2]; threads.len()]; benches.len()];
+        for _ in 0..runs {
+            for (bench, shortest) in benches.iter_mut().zip(&mut shortest) {
+                for (threads, shortest) in threads.iter().zip(shortest) {
                     let found = bench.run(*threads);
                     *shortest = [shortest[0].min(found[0]), shortest[1].min(found[1])];
                 }
             }
-            for (threads, shortest) in threads.iter().zip(&shortest) {
-                bench.report(name, *threads, *shortest);
+        }
+        for (bench, of_bench) in benches.iter().zip(&shortest) {
+            for ((threads, found), first) in threads.iter().zip(of_bench).zip(&shortest[0]) {
+                bench.report(name, *threads, *found, *first);
             }
         }
     }
@@ -144,18 +157,21 @@ impl<'a> Bench<'a> {
     }
 
     #[allow(clippy::cast_precision_loss)]
-    fn report(&self, name: &str, threads: usize, [garbling, evaluating]: [Duration; 2]) {
+    fn report(&self, name: &str, threads: usize, found: [Duration; 2], first: [Duration; 2]) {
+        let [garbling, evaluating] = found;
         let times = self.times as f64;
         let (garble, evaluate) = (garbling.as_secs_f64() / times, evaluating.as_secs_f64() / times);
         let bytes = self.tables.iter().map(Vec::len).sum::<usize>() as f64 / times;
         let ands = self.schedule.shape().ands as f64;
         println!(
-            "{name:8} {:18} {threads:7} {:12.3} {:12.1} {:12.3} {:12.1} {:8.2}",
+            "{name:8} {:18} {threads:7} {:12.3} {:12.1} {:6.2} {:12.3} {:12.1} {:6.2} {:8.2}",
             self.scheme.name(),
             garble * 1e3,
             ands / garble / 1e6,
+            garbling.as_secs_f64() / first[0].as_secs_f64(),
             evaluate * 1e3,
             ands / evaluate / 1e6,
+            evaluating.as_secs_f64() / first[1].as_secs_f64(),
             bytes / ands,
         );
     }

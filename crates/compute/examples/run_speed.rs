@@ -1,0 +1,103 @@
+//! How long whole runs take on loopback, from the connection to the end, with their set-up.
+//!
+//! usage: `run_speed [RUNS [pinned]]`
+//!
+//! The circuits and schemes take turns, so that all meet the same conditions. Prints medians, with
+//! the least and the most, in milliseconds: of the run, then of phases at the garbler and at the
+//! evaluator, which overlap. With `pinned`, each party has one core.
+
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::Instant;
+
+use circuit::{Schedule, generate};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use sunder_compute::{Phase, Role, Scheme, Session, Settings};
+
+/// The schemes, the one to compare with first.
+const SCHEMES: [Scheme; 3] = [Scheme::HalfGates, Scheme::ThreeHalves, Scheme::Glnp15];
+
+/// The phases that are printed.
+const PHASES: [Phase; 3] = [Phase::Setup, Phase::Inputs, Phase::Gates];
+
+/// What one run takes, in milliseconds: the whole, and the phases of both parties.
+type Times = [f64; 1 + 2 * PHASES.len()];
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let runs = arguments.next().map_or(15, |runs| runs.parse().expect("a number of runs"));
+    let is_pinned = arguments.next().is_some_and(|word| word == "pinned");
+    let circuits = [
+        ("AES-128", Schedule::new(&generate::aes128())),
+        ("MinCut", Schedule::new(&generate::min_cut())),
+    ];
+    let each: Vec<_> =
+        circuits.iter().flat_map(|circuit| SCHEMES.map(|scheme| (circuit, scheme))).collect();
+    let mut all: Vec<Vec<Times>> = vec![Vec::new(); each.len()];
+    for _ in 0..runs {
+        for (all, ((_, schedule), scheme)) in all.iter_mut().zip(&each) {
+            all.push(run(schedule, *scheme, is_pinned));
+        }
+    }
+    println!(
+        "circuit  scheme             run, then setup, inputs, gates of each party; {runs} runs"
+    );
+    for (all, ((name, _), scheme)) in all.iter().zip(&each) {
+        let figures = (0..all[0].len()).map(|at| median(all.iter().map(|times| times[at])));
+        let figures: Vec<String> = figures.collect();
+        println!("{name:8} {:16} {}", scheme.name(), figures.join(" "));
+    }
+}
+
+/// Computes with zeros as inputs.
+fn run(schedule: &Schedule, scheme: Scheme, is_pinned: bool) -> Times {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let there = TcpStream::connect(listener.local_addr().expect("its address")).expect("there");
+    let (here, _) = listener.accept().expect("here");
+    let start = Instant::now();
+    let (garbler, evaluator) = thread::scope(|scope| {
+        let garbler = scope.spawn(|| party(here, Role::Garbler, schedule, scheme, is_pinned));
+        let evaluator = scope.spawn(|| party(there, Role::Evaluator, schedule, scheme, is_pinned));
+        (garbler.join().expect("the garbler"), evaluator.join().expect("the evaluator"))
+    });
+    let whole = start.elapsed().as_secs_f64() * 1e3;
+    let mut times = [whole; 1 + 2 * PHASES.len()];
+    times[1..=PHASES.len()].copy_from_slice(&garbler);
+    times[1 + PHASES.len()..].copy_from_slice(&evaluator);
+    times
+}
+
+/// Returns what the phases took.
+fn party(
+    stream: TcpStream,
+    role: Role,
+    schedule: &Schedule,
+    scheme: Scheme,
+    is_pinned: bool,
+) -> [f64; PHASES.len()] {
+    let mut settings = Settings { scheme, ..Settings::default() };
+    if is_pinned {
+        // The threads that this one starts stay there too.
+        let mut cores = CpuSet::new();
+        cores.set(role as usize - 1);
+        sched_setaffinity(None, &cores).expect("a core for each party");
+        settings.threads = 1;
+    }
+    stream.set_nodelay(true).expect("a socket");
+    let reader = stream.try_clone().expect("a socket");
+    let mut session = Session::over(reader, stream, role, settings).expect("a session");
+    let shape = schedule.shape();
+    let bits = if role == Role::Garbler { shape.garbler_inputs } else { shape.evaluator_inputs };
+    session.run(schedule, &vec![0; bits.div_ceil(8) as usize]).expect("an output");
+    let figures = session.figures();
+    session.finish().expect("an orderly end");
+    PHASES.map(|phase| figures[phase as usize].time.as_secs_f64() * 1e3)
+}
+
+/// The median, the least and the most.
+fn median(times: impl Iterator<Item = f64>) -> String {
+    let mut times: Vec<f64> = times.collect();
+    times.sort_by(f64::total_cmp);
+    let most = times[times.len() - 1];
+    format!("{:7.2} ({:.2} to {most:.2})", times[times.len() / 2], times[0])
+}
