@@ -1,6 +1,7 @@
 //! What local users ask for.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use bytes::Bytes;
 use keys::rsa;
@@ -189,10 +190,8 @@ impl LocalService for Handle {
         let start = shared.start().ok_or_else(no_epoch)?;
         let hexadecimal = |bytes: &[u8]| {
             bytes.iter().fold(String::new(), |mut text, byte| {
-                text.extend(
-                    [byte >> 4, byte & 15]
-                        .map(|digit| char::from_digit(digit.into(), 16).unwrap_or_default()),
-                );
+                // Writing to a string does not fail.
+                let _ = write!(text, "{byte:02x}");
                 text
             })
         };
