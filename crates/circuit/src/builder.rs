@@ -13,7 +13,8 @@ use crate::circuit::{Circuit, Kind};
 /// Builds a circuit gate by gate.
 ///
 /// Values of several bits are slices of wires, the least significant bit first. Constants are
-/// folded, equal gates become one, and [`finish`](Self::finish) drops gates that no output needs.
+/// folded, equal gates that are near each other become one, and [`finish`](Self::finish) drops
+/// gates that no output needs.
 ///
 /// ```
 /// use sunder_circuit::Builder;
@@ -28,9 +29,13 @@ use crate::circuit::{Circuit, Kind};
 #[derive(Clone, Debug)]
 pub struct Builder {
     circuit: Circuit,
-    /// The output of a gate, by its inputs, the lower one first.
+    /// The outputs of the last gates, by their inputs, the lower one first.
     known: HashMap<Key, Wire, BuildHasherDefault<Mix>>,
 }
+
+/// The most gates that are known: beyond it all are forgotten. Equal gates are rarely far from each
+/// other, and a table of all gates takes many times the memory of the circuit.
+const MAX_KNOWN: usize = 1 << 18;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key(Kind, Wire, Wire);
@@ -139,7 +144,9 @@ impl Builder {
 
     /// The circuit with these output values, without gates that no output needs.
     pub fn finish(self, outputs: &[&[Wire]]) -> Circuit {
-        self.circuit.with_outputs(outputs)
+        let Self { circuit, known } = self;
+        drop(known);
+        circuit.with_outputs(outputs)
     }
 
     /// The wire of which `a` is the NOT, and true; or `a` and false. The constant 1 is the NOT of
@@ -161,6 +168,9 @@ impl Builder {
     }
 
     fn gate(&mut self, kind: Kind, a: Wire, b: Wire) -> Wire {
+        if self.known.len() >= MAX_KNOWN {
+            self.known.clear();
+        }
         let circuit = &mut self.circuit;
         *self.known.entry(Key(kind, a.min(b), a.max(b))).or_insert_with(|| circuit.push(kind, a, b))
     }

@@ -141,7 +141,7 @@ impl Circuit {
     /// # Panics
     /// If a wire is not defined.
     #[must_use]
-    pub fn with_outputs(&self, values: &[&[Wire]]) -> Self {
+    pub fn with_outputs(mut self, values: &[&[Wire]]) -> Self {
         let first = self.first_gate();
         let mut needed = vec![false; self.wires() as usize];
         for &wire in values.iter().copied().flatten() {
@@ -153,19 +153,35 @@ impl Circuit {
                 needed[gate.b as usize] = true;
             }
         }
-        let mut circuit = Self::new(&self.inputs);
-        let mut numbers: Vec<Wire> = (0..first).collect();
-        for (wire, gate) in (first..self.wires()).zip(self.gates()) {
-            let [a, b] = [gate.a, gate.b].map(|input| numbers[input as usize]);
-            let is_needed = needed[wire as usize];
+        // The gates move up in place: a copy of a large circuit would take as much memory again.
+        let mut numbers: Vec<Wire> = Vec::with_capacity(needed.len());
+        numbers.extend(0..first);
+        let mut kept = 0;
+        for from in 0..self.kinds.len() {
             // What is not needed has no reader: any number will do.
-            numbers.push(if is_needed { circuit.push(gate.kind, a, b) } else { ZERO });
+            if !needed[numbers.len()] {
+                numbers.push(ZERO);
+                continue;
+            }
+            self.kinds[kept] = self.kinds[from];
+            self.a[kept] = numbers[self.a[from] as usize];
+            self.b[kept] = numbers[self.b[from] as usize];
+            numbers.push(first + count(kept));
+            kept += 1;
         }
+        self.kinds.truncate(kept);
+        self.kinds.shrink_to_fit();
+        for inputs in [&mut self.a, &mut self.b] {
+            inputs.truncate(kept);
+            inputs.shrink_to_fit();
+        }
+        self.output_values.clear();
+        self.outputs.clear();
         for value in values {
             let value: Vec<Wire> = value.iter().map(|&wire| numbers[wire as usize]).collect();
-            circuit.output(&value);
+            self.output(&value);
         }
-        circuit
+        self
     }
 
     /// The wires of input value `index`.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use circuit::Schedule;
 use clap::{Subcommand, ValueEnum};
 use compute::predict::Traffic;
-use compute::{Error, Extension, Learns, Reason, Role, Scheme, Settings, TransferKind};
+use compute::{Error, Extension, Learns, Phase, Reason, Role, Scheme, Settings, TransferKind};
 use zeroize::Zeroizing;
 
 use crate::circuits;
@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     circuit: Option<String>,
     /// This party's input in hexadecimal; of a FILE's circuit, bit i is bit i mod 8 of byte i div
     /// 8. Whoever uses this machine sees it in the list of processes: --input-file keeps it secret
-    #[arg(long, value_name = "HEX", required_unless_present_any = ["input_file", "dry_run"])]
+    #[arg(long, value_name = "HEX")]
     input: Option<String>,
     /// A file with the input in hexadecimal, which may have white space in it; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
@@ -296,11 +296,13 @@ fn compute(
     let _showing = running.show(schedule.shape().ands.saturating_mul(repeat));
     let mut first = None;
     for instance in 0..repeat {
-        let output = running.session.run(schedule, input).map_err(|error| match error {
-            Error::Ended { .. } if instance > 0 => failed(&error).and(&format!(
+        let output = running.session.run(schedule, input);
+        let output = output.map_err(|error| match error {
+            _ if instance == 0 => failed(&error),
+            Error::Ended { phase: Phase::Agreement } => failed(&error).and(&format!(
                 "{instance} of {repeat} instances are done: is --repeat the same there?"
             )),
-            _ => failed(&error),
+            _ => failed(&error).and(&format!("{instance} of {repeat} instances are done")),
         })?;
         if instance == 0 {
             first = Some(output);
@@ -322,7 +324,11 @@ fn input(arguments: &Arguments) -> Result<Zeroizing<Vec<u8>>, Failure> {
             let file = File::open(path).map_err(|error| Failure::reading(path, &error))?;
             text(file, path)?
         }
-        None => Zeroizing::new(arguments.input.clone().unwrap_or_default()),
+        None => {
+            let missing = "this party's input is missing: give --input-file FILE, or --input HEX";
+            let input = arguments.input.clone();
+            Zeroizing::new(input.ok_or_else(|| Failure::Usage(missing.into()))?)
+        }
     };
     let wrong = |error| Failure::Usage(format!("the input is not hexadecimal: {error}"));
     circuits::parse_hex(text.trim()).map_err(wrong)

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use circuit::{Circuit, Schedule, generate};
 use compute::predict::Traffic;
 use compute::{Error, Learns, Reason, Role, Session, Settings};
+use indicatif::HumanBytes;
 use serde::Serialize;
 
 use super::connection::Connecting;
@@ -74,6 +75,9 @@ Example, on one machine:
 /// The most rows: their circuit is held in memory.
 const MAX_ROWS: i64 = 100_000;
 
+/// The memory that making the circuit takes, for each AND: as measured.
+const BYTES_PER_AND: u64 = 190;
+
 fn delimiter(text: &str) -> Result<u8, &'static str> {
     match text.as_bytes() {
         &[byte] if byte.is_ascii() && !b"\"\r\n".contains(&byte) => Ok(byte),
@@ -113,6 +117,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
             return Err(Failure::Usage(message.into()));
         }
     };
+    check_memory(rows)?;
     let values = table::column(&arguments.file, &arguments.column, arguments.delimiter)?;
     let set = OwnSet::new(values, role, rows as usize)?;
     let input = set.input()?;
@@ -145,6 +150,31 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         costs: &costs,
     };
     if json { console::print_json(&document) } else { print(&document) }
+}
+
+/// Refuses rows whose circuit does not fit into memory: the program would be killed in the middle.
+fn check_memory(rows: u32) -> Result<(), Failure> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    // If the system does not tell, nothing is known.
+    let Some(available) = kib.map(|kib| kib * 1024) else { return Ok(()) };
+    let needed = about_ands(rows) * BYTES_PER_AND;
+    if needed <= available {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "--rows {rows} takes about {} of memory, of which {} are free: divide both files by the \
+         first letter of the values, for example, and compare the parts",
+        HumanBytes(needed),
+        HumanBytes(available)
+    )))
+}
+
+/// About how many ANDs the circuit has: of merging two columns, and shuffling one.
+fn about_ands(rows: u32) -> u64 {
+    let rows = u64::from(rows);
+    rows * u64::from(NUMBER_BITS) * (3 * u64::from(rows.ilog2() + 1) + 2)
 }
 
 /// Finds the numbers of the common values. So many rows are told to the garbler.
@@ -224,4 +254,18 @@ fn print(document: &Document) -> Result<(), Failure> {
         costs.run_s,
     ));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_ands_is_about_right() {
+        for rows in [10, 100, 1_000] {
+            let circuit = generate::intersection(rows, NUMBER_BITS);
+            let (about, ands) = (about_ands(rows), circuit.counts().ands);
+            assert!(about >= ands && about < ands + ands / 2, "{rows}: {about} for {ands}");
+        }
+    }
 }

@@ -10,7 +10,16 @@ use crate::failure::Failure;
 /// # Errors
 /// If the file cannot be read, or has no such column.
 pub(super) fn column(path: &Path, name: &str, delimiter: u8) -> Result<BTreeSet<String>, Failure> {
-    let wrong = |error: &csv::Error| Failure::Usage(format!("{}: {error}", path.display()));
+    let wrong = |error: &csv::Error| {
+        let path = path.display();
+        Failure::Usage(match error.kind() {
+            csv::ErrorKind::Utf8 { pos, .. } => {
+                let line = pos.as_ref().map_or(1, csv::Position::line);
+                format!("{path}: line {line} is not in UTF-8: convert it, with iconv for example")
+            }
+            _ => format!("{path}: {error}"),
+        })
+    };
     let file = std::fs::File::open(path).map_err(|error| Failure::reading(path, &error))?;
     let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(file);
     let header = reader.headers().map_err(|error| wrong(&error))?;
