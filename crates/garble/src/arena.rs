@@ -74,8 +74,8 @@ impl Drop for Arena {
 #[derive(Default)]
 pub struct Memory {
     pub(crate) labels: Vec<Block>,
-    /// The random bytes of a batch.
-    pub(crate) coins: Vec<u8>,
+    /// The random bits of a part.
+    pub(crate) coins: Vec<Block>,
 }
 
 impl Memory {
@@ -85,6 +85,14 @@ impl Memory {
             self.labels.zeroize();
             self.labels.resize(labels, Block::ZERO);
         }
+    }
+
+    /// Makes room for so many blocks of random bits.
+    pub(crate) fn reserve_coins(&mut self, blocks: usize) {
+        if self.coins.capacity() < blocks {
+            self.coins.zeroize();
+        }
+        self.coins.resize(blocks, Block::ZERO);
     }
 }
 

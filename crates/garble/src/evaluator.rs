@@ -104,7 +104,7 @@ impl Evaluator {
 
     fn three_halves(&self, labels: &mut [Block], part: &Part<'_>, mut tables: Tables<'_>) {
         let (start, universal) = (self.public, &self.universal[..]);
-        let mut before = three_halves::keys_before(part.before);
+        let mut before = three_halves::all_keys(part.before);
         for batch in part.batches() {
             let (labels, tables) = (&mut *labels, tables.next(batch));
             let hash = three_halves::Hash { start, before, universal };

@@ -200,15 +200,19 @@ impl Garbler {
 
     fn three_halves(&self, memory: &mut Memory, part: &Part<'_>, mut tables: Tables<'_>) {
         let (start, offset, universal) = (self.public, self.offset, &self.universal[..]);
-        let mut before = three_halves::keys_before(part.before);
-        let mut random = Prg::with_kernel(self.coins, self.kernel);
-        random.skip(three_halves::coins_before(part.before));
+        let mut before = three_halves::all_keys(part.before);
+        // All at once: batches can be short.
+        memory.reserve_coins(usize::try_from(three_halves::all_coins(part.gates)).expect("few"));
         let Memory { labels, coins } = memory;
+        let mut random = Prg::with_kernel(self.coins, self.kernel);
+        random.skip(three_halves::all_coins(part.before));
+        random.fill(coins);
+        let mut rest = &coins[..];
         for batch in part.batches() {
-            coins.resize(three_halves::coins_len(batch.ands.len()), 0);
-            random.fill_bytes(coins);
+            let (coins, after) = rest.split_at(three_halves::coins(batch.ands.len()));
+            rest = after;
             let (labels, tables) = (&mut labels[..], tables.next(batch));
-            let (hash, coins) = (three_halves::Hash { start, before, universal }, &coins[..]);
+            let hash = three_halves::Hash { start, before, universal };
             let job = three_halves::Garble { hash, offset, batch, labels, coins, tables };
             self.kernel.run(job);
             before += three_halves::keys(batch.ands.len());

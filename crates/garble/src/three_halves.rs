@@ -57,9 +57,9 @@ pub(crate) const fn table_len(ands: usize) -> usize {
     24 * ands + BITS * ands.div_ceil(PACKED)
 }
 
-/// The number of random bytes for the ANDs of a batch.
-pub(crate) const fn coins_len(ands: usize) -> usize {
-    COINS * ands.div_ceil(PACKED)
+/// The number of random blocks for the ANDs of a batch.
+pub(crate) const fn coins(ands: usize) -> usize {
+    (COINS * ands.div_ceil(PACKED)).div_ceil(16)
 }
 
 /// The number of keys for the ANDs of a batch.
@@ -104,14 +104,13 @@ impl Hash<'_> {
     }
 }
 
-/// The random blocks of all batches before, or more: a batch with n ANDs has those of n / 64, and
-/// one more for what is left.
-pub(crate) const fn coins_before(gates: Gates) -> u64 {
+/// The random blocks of all batches together, or more: a batch with n ANDs has n / 64, rounded up.
+pub(crate) const fn all_coins(gates: Gates) -> u64 {
     gates.ands / 64 + gates.batches
 }
 
-/// The keys of all batches before, or more.
-pub(crate) const fn keys_before(gates: Gates) -> u64 {
+/// The keys of all batches together, or more.
+pub(crate) const fn all_keys(gates: Gates) -> u64 {
     gates.ands / PER_KEY as u64 + gates.batches
 }
 
@@ -122,8 +121,8 @@ pub(crate) struct Garble<'a> {
     pub(crate) batch: Batch<'a>,
     /// The labels of 0, by place.
     pub(crate) labels: &'a mut [Block],
-    /// Random bytes, [`coins_len`].
-    pub(crate) coins: &'a [u8],
+    /// Random blocks, [`coins`].
+    pub(crate) coins: &'a [Block],
     /// As long as the batch's tables.
     pub(crate) tables: &'a mut [u8],
 }
@@ -135,6 +134,7 @@ impl Job for Garble<'_> {
     fn run<L: Lanes>(self, lanes: L) {
         let Garble { hash, offset, batch, labels, coins, tables } = self;
         linear(batch, labels);
+        let coins = Block::bytes_of(coins);
         let offset = Offset::new(lanes, lanes.splat(offset));
         let (pairs, rest) = tables.split_at_mut(16 * batch.ands.len());
         let (halves, bits) = rest.split_at_mut(8 * batch.ands.len());
