@@ -13,13 +13,16 @@ const NEVER: u32 = u32::MAX;
 pub(super) struct LastParts(Vec<u32>);
 
 impl LastParts {
-    pub(super) fn new(circuit: &Circuit, keep_inputs: bool, part_len: usize) -> Self {
+    /// `ends` are those of the parts.
+    pub(super) fn new(circuit: &Circuit, keep_inputs: bool, ends: &[usize]) -> Self {
         let mut last = vec![0; circuit.wires() as usize];
         let (a, b) = circuit.inputs_of_gates();
-        for (part, (a, b)) in (0..).zip(a.chunks(part_len).zip(b.chunks(part_len))) {
-            for (&a, &b) in a.iter().zip(b) {
+        let mut start = 0;
+        for (part, &end) in (0..).zip(ends) {
+            for (&a, &b) in a[start..end].iter().zip(&b[start..end]) {
                 (last[a as usize], last[b as usize]) = (part, part);
             }
+            start = end;
         }
         let kept = if keep_inputs { circuit.first_gate() } else { FIRST_INPUT };
         last[..kept as usize].fill(NEVER);
@@ -38,8 +41,8 @@ impl LastParts {
 /// Gives what parts pass on places in the circuit's arena, one part after another.
 pub(super) struct Places<'a> {
     last_parts: &'a LastParts,
-    /// The gates of a part.
-    part_len: usize,
+    /// The ends of the parts.
+    ends: &'a [usize],
     /// The wire that the first gate defines.
     first: Wire,
     place: Vec<Wire>,
@@ -50,14 +53,14 @@ pub(super) struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    pub(super) fn new(circuit: &Circuit, last_parts: &'a LastParts, part_len: usize) -> Self {
+    pub(super) fn new(circuit: &Circuit, last_parts: &'a LastParts, ends: &'a [usize]) -> Self {
         let first = circuit.first_gate();
         let mut place = vec![0; circuit.wires() as usize];
         for (place, wire) in place.iter_mut().zip(0..first) {
             *place = wire;
         }
         let (free, freed) = (Vec::new(), VecDeque::new());
-        Self { last_parts, part_len, first, place, count: first, free, freed }
+        Self { last_parts, ends, first, place, count: first, free, freed }
     }
 
     /// Frees what the next part can use again.
@@ -79,7 +82,8 @@ impl<'a> Places<'a> {
                 self.freed.push_back((part, from));
             }
             if let Some(gate) = wire.checked_sub(self.first) {
-                let distance = part as usize - gate as usize / self.part_len;
+                let maker = self.ends.partition_point(|end| *end <= gate as usize);
+                let distance = part as usize - maker;
                 waits |= if distance <= MAX_UNDER_WAY { 1 << (distance - 1) } else { 0 };
             }
             Transfer { from, to }

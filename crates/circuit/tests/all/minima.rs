@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use sunder_circuit::generate::{min_cut, minimum};
-use sunder_circuit::{Counts, Schedule, evaluate_64};
+use sunder_circuit::{Counts, Schedule, Source as _, evaluate_64};
 
 use crate::common::{check_batches, evaluate, number, value};
 
@@ -43,4 +43,17 @@ fn minima_of_any_number_of_numbers_are_right() {
             assert_eq!(value(&output), *list.iter().min().unwrap());
         }
     }
+}
+
+#[test]
+fn most_parts_of_min_cut_wait_for_few_others() {
+    let schedule = Schedule::new(&min_cut());
+    let waits: Vec<u32> = (0..schedule.parts()).map(|at| schedule.part(at).waits).collect();
+    // The first part defines the constant that all others read.
+    let others = |(at, waits): (usize, &u32)| match at {
+        1..=32 => waits & !(1 << (at - 1)),
+        _ => *waits,
+    };
+    let free = waits.iter().enumerate().map(others).filter(|waits| *waits == 0).count();
+    assert!(free > waits.len() / 2, "{free} of {}", waits.len());
 }
