@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Instant;
 
 use serde_json::Value;
 use transport::{Choice, Options, Security, connect};
@@ -118,6 +119,22 @@ fn both(garbler: &[&str], evaluator: &[&str]) -> [Ended; 2] {
 /// Arguments in one string.
 fn words(text: &str) -> Vec<&str> {
     text.split_whitespace().collect()
+}
+
+#[test]
+fn a_party_ends_soon_after_the_other() {
+    let [garbler, evaluator] =
+        [KEY, BLOCK].map(|input| format!("--circuit aes128 --input {input}"));
+    for transport in ["sabul", "burst", "udp", "quic"] {
+        for _ in 0..4 {
+            let start = Instant::now();
+            let evaluator = format!("{evaluator} --transport {transport}");
+            let ended = both(&words(&garbler), &words(&evaluator));
+            assert_eq!(ended.each_ref().map(Ended::output), [ENCRYPTED; 2]);
+            // One that is not told waits for 15 s.
+            assert!(start.elapsed().as_secs() < 10, "{transport}: {:?}", start.elapsed());
+        }
+    }
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub(super) struct Shared {
     pub(super) unusable: Option<Unusable>,
     /// The streams of programs.
     pub(super) users: usize,
-    /// Whether the last one waits until the driver has sent what there is to send at the end.
+    /// Whether one waits until the driver has sent what there is to send at the end.
     pub(super) is_last_waiting: bool,
     pub(super) bytes_written: u64,
     pub(super) bytes_read: u64,
@@ -146,7 +146,7 @@ impl Slot {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// What the connection had to send when its last stream was dropped is sent.
+    /// What the connection had to send when it was closed, or its last stream dropped, is sent.
     pub(super) fn let_last_go(&self) {
         self.changed.notify_all();
     }

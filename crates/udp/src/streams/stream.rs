@@ -13,7 +13,7 @@ use super::wake::Wake;
 /// How many bytes are moved at once. Meanwhile the driver waits.
 const MAX_MOVE: usize = 1 << 18;
 
-/// How long a stream waits for the driver when it is dropped.
+/// How long a stream waits for the driver when it is closed or dropped.
 const MAX_DROP: Duration = Duration::from_millis(200);
 
 /// A connection, to read from and write to, also through a reference. Clones are the same
@@ -23,7 +23,7 @@ const MAX_DROP: Duration = Duration::from_millis(200);
 pub struct Stream {
     slot: Arc<Slot>,
     wake: Arc<Wake>,
-    /// Whether it waits for the driver when it is dropped. The driver itself must not.
+    /// Whether it waits for the driver when it is closed or dropped. The driver itself must not.
     waits: bool,
 }
 
@@ -93,12 +93,25 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the connection at once, for all clones: whoever reads or writes gets an error.
+    /// Ends the connection at once, for all clones: whoever reads or writes gets an error. Waits,
+    /// shortly, until the peer has been told.
     pub fn close(&self) {
         self.slot.make_unusable(Unusable::Closed);
         let mut shared = self.slot.lock();
         shared.connection.abort(now());
         self.wake(&mut shared);
+        self.wait_for_driver(shared);
+    }
+
+    /// Waits, shortly, until what is due has left: the process may end now, and with it the driver.
+    fn wait_for_driver<'a>(&'a self, mut shared: MutexGuard<'a, Shared>) {
+        let is_due = shared.sleeps_until.is_none() && !shared.is_forgotten;
+        shared.is_last_waiting = self.waits && is_due;
+        let end = now() + MAX_DROP;
+        while shared.is_last_waiting && shared.unusable != Some(Unusable::Abandoned) && now() < end
+        {
+            shared = self.slot.wait_for_change(shared, end.saturating_sub(now()));
+        }
     }
 
     /// Drops it without waiting for the driver.
@@ -133,8 +146,7 @@ impl Clone for Stream {
 }
 
 impl Drop for Stream {
-    /// Waits, shortly, until acknowledgements and what closes the connection have left: the process
-    /// may end now, and with it the driver.
+    /// Waits until acknowledgements and what closes the connection have left.
     fn drop(&mut self) {
         let mut shared = self.slot.lock();
         shared.users -= 1;
@@ -143,12 +155,7 @@ impl Drop for Stream {
         }
         shared.connection.close(now());
         self.wake(&mut shared);
-        let is_due = shared.sleeps_until.is_none() && !shared.is_forgotten;
-        shared.is_last_waiting = self.waits && is_due;
-        let end = now() + MAX_DROP;
-        while shared.is_last_waiting && shared.unusable.is_none() && now() < end {
-            shared = self.slot.wait_for_change(shared, end.saturating_sub(now()));
-        }
+        self.wait_for_driver(shared);
     }
 }
 
