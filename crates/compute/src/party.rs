@@ -35,11 +35,11 @@ pub(crate) enum Transfers {
     Receiver(Box<ot::extension::Receiver>),
 }
 
-/// The transfers, which a thread may still be setting up.
-pub(crate) enum SetUp {
-    Running(JoinHandle<Result<Transfers, Error>>),
-    Ready(Transfers),
-    Failed,
+/// The transfers, which a thread may still be setting up. The thread ends before this is dropped:
+/// nothing secret is left in it.
+pub(crate) struct SetUp {
+    thread: Option<JoinHandle<Result<Transfers, Error>>>,
+    transfers: Option<Transfers>,
 }
 
 impl SetUp {
@@ -47,7 +47,7 @@ impl SetUp {
         work: impl FnOnce() -> Result<Transfers, Error> + Send + 'static,
     ) -> Result<Self, Error> {
         let thread = thread::Builder::new().name("compute-setup".into()).spawn(work);
-        Ok(Self::Running(thread.map_err(Error::system)?))
+        Ok(Self { thread: Some(thread.map_err(Error::system)?), transfers: None })
     }
 
     /// The transfers, when they are set up.
@@ -55,15 +55,17 @@ impl SetUp {
     /// # Errors
     /// If they cannot be.
     pub(crate) fn wait(&mut self) -> Result<&mut Transfers, Error> {
-        if let Self::Running(_) = self {
-            let Self::Running(thread) = std::mem::replace(self, Self::Failed) else {
-                return Err(Error::Failed);
-            };
-            *self = Self::Ready(thread.join().unwrap_or(Err(Error::Failed))?);
+        if let Some(thread) = self.thread.take() {
+            self.transfers = Some(thread.join().unwrap_or(Err(Error::Failed))?);
         }
-        match self {
-            Self::Ready(transfers) => Ok(transfers),
-            _ => Err(Error::Failed),
+        self.transfers.as_mut().ok_or(Error::Failed)
+    }
+}
+
+impl Drop for SetUp {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }
@@ -110,4 +112,25 @@ fn set_up(
     let (receiver, reply) = figures.count(Phase::Setup, || setup.receive(&message))?;
     frames.send(Frame::of(Kind::Base, &reply))?;
     Ok(Transfers::Receiver(Box::new(receiver)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use sha2::{Digest as _, Sha256};
+
+    use super::*;
+
+    #[test]
+    fn a_set_up_that_nobody_waits_for_ends_before_it_is_dropped() {
+        let (ended, has_ended) = channel();
+        let work = move || {
+            Sha256::digest(vec![0; 8 << 20]);
+            let _ = ended.send(());
+            Err(Error::Failed)
+        };
+        drop(SetUp::start(work).unwrap());
+        has_ended.try_recv().expect("it has ended");
+    }
 }

@@ -26,6 +26,7 @@ const MAX_OUTPUT_BITS: usize = 8 * ((1 << 20) - 16);
 /// The base transfers are made in a thread of their own from the beginning: a circuit can be loaded
 /// meanwhile.
 pub struct Session {
+    /// Dropped first: that ends the thread of the set-up.
     link: Link,
     setup: SetUp,
     party: Party,
