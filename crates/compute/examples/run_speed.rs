@@ -1,4 +1,5 @@
-//! How long whole runs take on loopback, from the connection to the end, with their set-up.
+//! How long whole runs take on loopback, from the connection until both parties have the output,
+//! with their set-up.
 //!
 //! usage: `run_speed [RUNS [pinned]]`
 //!
@@ -6,7 +7,8 @@
 //! the least and the most, in milliseconds: of the run, then of phases at the garbler and at the
 //! evaluator, which overlap. With `pinned`, each party has one core.
 
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::Instant;
 
@@ -60,21 +62,22 @@ fn run(schedule: &Schedule, scheme: Scheme, is_pinned: bool) -> Times {
         let evaluator = scope.spawn(|| party(there, Role::Evaluator, schedule, scheme, is_pinned));
         (garbler.join().expect("the garbler"), evaluator.join().expect("the evaluator"))
     });
-    let whole = start.elapsed().as_secs_f64() * 1e3;
-    let mut times = [whole; 1 + 2 * PHASES.len()];
+    let ((garbler_end, garbler), (evaluator_end, evaluator)) = (garbler, evaluator);
+    let whole = garbler_end.max(evaluator_end) - start;
+    let mut times = [whole.as_secs_f64() * 1e3; 1 + 2 * PHASES.len()];
     times[1..=PHASES.len()].copy_from_slice(&garbler);
     times[1 + PHASES.len()..].copy_from_slice(&evaluator);
     times
 }
 
-/// Returns what the phases took.
+/// Returns when this party has the output, and what the phases took.
 fn party(
     stream: TcpStream,
     role: Role,
     schedule: &Schedule,
     scheme: Scheme,
     is_pinned: bool,
-) -> [f64; PHASES.len()] {
+) -> (Instant, [f64; PHASES.len()]) {
     let mut settings = Settings { scheme, ..Settings::default() };
     if is_pinned {
         // The threads that this one starts stay there too.
@@ -85,13 +88,34 @@ fn party(
     }
     stream.set_nodelay(true).expect("a socket");
     let reader = stream.try_clone().expect("a socket");
-    let mut session = Session::over(reader, stream, role, settings).expect("a session");
+    let mut session = Session::over(reader, Writer(stream), role, settings).expect("a session");
     let shape = schedule.shape();
     let bits = if role == Role::Garbler { shape.garbler_inputs } else { shape.evaluator_inputs };
     session.run(schedule, &vec![0; bits.div_ceil(8) as usize]).expect("an output");
+    let end = Instant::now();
     let figures = session.figures();
     session.finish().expect("an orderly end");
-    PHASES.map(|phase| figures[phase as usize].time.as_secs_f64() * 1e3)
+    (end, PHASES.map(|phase| figures[phase as usize].time.as_secs_f64() * 1e3))
+}
+
+/// Tells the other party when no more is sent.
+struct Writer(TcpStream);
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // If the other party is gone, nobody needs it.
+        let _ = self.0.shutdown(Shutdown::Write);
+    }
 }
 
 /// The median, the least and the most.
