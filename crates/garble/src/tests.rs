@@ -239,6 +239,27 @@ fn tables_and_labels_are_uniform() {
 }
 
 #[test]
+fn labels_of_inputs_are_uniform() {
+    let (schedule, _) = aes();
+    for scheme in Scheme::ALL {
+        let mut prg = Prg::new(Block::from(3));
+        let pairs: Vec<_> = (0..20)
+            .flat_map(|_| {
+                let (seed, offset) = (prg.block(), prg.block());
+                Garbler::new(scheme, seed, offset, schedule.shape()).input_pairs(0..256)
+            })
+            .collect();
+        for value in 0..2 {
+            for place in 0..16 {
+                let bytes = pairs.iter().map(|pair| pair[value].to_bytes()[place]);
+                let found = deviation(bytes);
+                assert!(found.abs() < 5.0, "{scheme}: byte {place} of {value} deviates by {found}");
+            }
+        }
+    }
+}
+
+#[test]
 #[allow(clippy::cast_precision_loss)] // Some thousands.
 fn the_colours_of_labels_are_uniform() {
     // The bit by which an output is decoded, and the one that an evaluator sees, say nothing of it.

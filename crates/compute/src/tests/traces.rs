@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::{BLOCK, KEY};
 use crate::random::Random;
-use crate::wire::{HEADER_LEN, Kind, parse_header};
+use crate::wire::{Begin, HEADER_LEN, Kind, parse_header};
 use crate::{Role, Scheme, Session, Settings};
 
 /// What the parties send with the seeds of [`recorded`], for each scheme: a change of these lines
@@ -123,9 +123,15 @@ fn blocks(Recorded { sent, .. }: &Recorded) -> Vec<u128> {
 fn no_block_is_sent_twice_on_one_set_up_or_on_two() {
     for scheme in Scheme::ALL {
         let [first, second] = [(); 2].map(|()| recorded(scheme, None, 3));
+        assert_ne!(u128::from(first.offset), u128::from(second.offset), "{scheme}");
         let mut seen = HashSet::new();
         for block in blocks(&first).into_iter().chain(blocks(&second)) {
             assert!(seen.insert(block), "{scheme}: {block:032x} is sent twice");
+        }
+        let begins = [&first, &second].map(|it| frames(&it.sent[0], Kind::Begin)).concat();
+        for begin in begins.chunks(Begin::LEN) {
+            let public = u128::from_le_bytes(begin[64..80].try_into().unwrap());
+            assert!(seen.insert(public), "{scheme}: the public value {public:032x} is sent twice");
         }
         for (one, two) in first.sent.iter().zip(&second.sent) {
             assert_ne!(frames(one, Kind::Base), frames(two, Kind::Base), "{scheme}");
