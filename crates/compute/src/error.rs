@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::malformed::Malformed;
-use crate::settings::Role;
+use crate::settings::{Protocol, Role};
 
 /// Why there is no output. Each is one line.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -207,9 +207,11 @@ pub enum Phase {
     Setup,
     /// They compare what they compute.
     Agreement,
-    /// The evaluator gets the labels of both inputs.
+    /// The evaluator gets the labels of both inputs; or each party gets its share of the other's.
     Inputs,
-    /// The garbler garbles and sends, the evaluator receives and evaluates.
+    /// The parties make the triples of the ANDs. Only of GMW.
+    Triples,
+    /// The garbler garbles and sends, the evaluator receives and evaluates; or both evaluate.
     Gates,
     /// The parties learn the output.
     Output,
@@ -217,8 +219,13 @@ pub enum Phase {
 
 impl Phase {
     /// All, in their order.
-    pub const ALL: [Self; 5] =
-        [Self::Setup, Self::Agreement, Self::Inputs, Self::Gates, Self::Output];
+    pub const ALL: [Self; 6] =
+        [Self::Setup, Self::Agreement, Self::Inputs, Self::Triples, Self::Gates, Self::Output];
+
+    /// Whether a protocol has it.
+    pub fn is_of(self, protocol: Protocol) -> bool {
+        self != Self::Triples || protocol == Protocol::Gmw
+    }
 
     /// Its name in documents.
     pub fn name(self) -> &'static str {
@@ -226,6 +233,7 @@ impl Phase {
             Self::Setup => "setup",
             Self::Agreement => "agreement",
             Self::Inputs => "inputs",
+            Self::Triples => "triples",
             Self::Gates => "gates",
             Self::Output => "output",
         }
@@ -237,7 +245,8 @@ impl fmt::Display for Phase {
         out.write_str(match self {
             Self::Setup => "setting up the transfers",
             Self::Agreement => "comparing what is computed",
-            Self::Inputs => "transferring the labels of the inputs",
+            Self::Inputs => "transferring the inputs",
+            Self::Triples => "making the triples",
             Self::Gates => "transferring the gates",
             Self::Output => "learning the output",
         })

@@ -93,7 +93,7 @@ impl Figures {
         self.change(phase_of(kind), |entry| entry.figures.bytes_received += bytes as u64);
     }
 
-    /// Counts ANDs that were garbled or evaluated.
+    /// Counts ANDs that were garbled, evaluated or opened.
     pub(crate) fn add_ands(&self, ands: u64) {
         self.ands.fetch_add(ands, Ordering::Relaxed);
     }
@@ -113,9 +113,10 @@ pub(crate) fn phase_of(kind: Kind) -> Phase {
     match kind {
         Kind::Hello | Kind::Base => Phase::Setup,
         Kind::Begin | Kind::Abort => Phase::Agreement,
-        Kind::Labels | Kind::Extend | Kind::Answer => Phase::Inputs,
-        Kind::Tables | Kind::Alive => Phase::Gates,
-        Kind::Decoding | Kind::Result => Phase::Output,
+        Kind::Labels | Kind::Extend | Kind::Answer | Kind::Share => Phase::Inputs,
+        Kind::Triples => Phase::Triples,
+        Kind::Tables | Kind::Open | Kind::Alive => Phase::Gates,
+        Kind::Decoding | Kind::Result | Kind::Output => Phase::Output,
     }
 }
 
@@ -151,7 +152,7 @@ mod tests {
         figures.received(Kind::Tables, 3);
         figures.received(Kind::Hello, 5);
         figures.leave(Phase::Gates);
-        let [setup, _, _, gates, _] = figures.phases();
+        let [setup, _, _, _, gates, _] = figures.phases();
         assert_eq!((gates.bytes_sent, gates.bytes_received, setup.bytes_received), (10, 3, 5));
         assert!(gates.peak_memory > 1 << 20 && gates.time > Duration::ZERO);
     }

@@ -5,7 +5,7 @@ use std::io::{Cursor, Read, sink};
 use circuit::{Builder, Schedule};
 
 use crate::wire::{Begin, HEADER_LEN, Hello, Kind, parse_header};
-use crate::{Error, Learns, Role, Scheme, Session, Settings};
+use crate::{Error, Learns, Protocol, Role, Scheme, Session, Settings};
 
 /// Gives any bytes to every parser. What is understood is encoded to the same bytes.
 ///
@@ -19,7 +19,8 @@ pub fn parsers(bytes: &[u8]) {
         assert_eq!(header[0], kind as u8);
     }
     for role in [Role::Garbler, Role::Evaluator] {
-        let hello = Hello { role, transfers: Settings::default().transfers };
+        let Settings { protocol, transfers, .. } = Settings::default();
+        let hello = Hello { role, protocol, transfers };
         if hello.check(bytes).is_ok() {
             assert_eq!(bytes.len(), Hello::LEN);
         }
@@ -36,13 +37,13 @@ pub fn parsers(bytes: &[u8]) {
 ///
 /// # Panics
 /// If it does not.
-pub fn peer(role: Role, scheme: Scheme, frames: &[(u8, Vec<u8>)]) {
+pub fn peer(role: Role, protocol: Protocol, scheme: Scheme, frames: &[(u8, Vec<u8>)]) {
     let mut builder = Builder::new(&[3, 2]);
     let all = [builder.input(0), builder.input(1)].concat();
     let sum = builder.count_ones(&all);
     let schedule = Schedule::new(&builder.finish(&[&sum]));
-    let settings = Settings { scheme, ..Settings::default() };
-    let hello = Hello { role: role.other(), transfers: settings.transfers };
+    let settings = Settings { protocol, scheme, ..Settings::default() };
+    let hello = Hello { role: role.other(), protocol, transfers: settings.transfers };
     let mut sent = frame(Kind::Hello as u8, &hello.to_bytes());
     for (kind, content) in frames {
         sent.extend(frame(*kind, content));
@@ -81,9 +82,11 @@ mod tests {
     fn a_peer_without_answers_ends_the_run() {
         for role in [Role::Garbler, Role::Evaluator] {
             for scheme in Scheme::ALL {
-                peer(role, scheme, &[]);
-                peer(role, scheme, &[(3, vec![0; 88]), (2, vec![0; 32])]);
+                peer(role, Protocol::Yao, scheme, &[]);
+                peer(role, Protocol::Yao, scheme, &[(3, vec![0; 88]), (2, vec![0; 32])]);
             }
+            peer(role, Protocol::Gmw, Scheme::HalfGates, &[]);
+            peer(role, Protocol::Gmw, Scheme::HalfGates, &[(12, vec![0; 16]), (14, vec![0; 2])]);
             bytes(role, b"");
             bytes(role, &[1; 40]);
         }

@@ -1,4 +1,5 @@
-//! Two-party computation: Yao's protocol (paper 004, 3 and appendix A) over any connection.
+//! Two-party computation over any connection: Yao's protocol (paper 004, 3 and appendix A), and to
+//! compare, that of Goldreich, Micali and Wigderson (GMW; A.3 and table 5).
 //!
 //! **Security is semi-honest.** A party that follows the protocol learns the output and nothing
 //! else about the other's input. One that does not can learn the other's input, or make the output
@@ -6,8 +7,8 @@
 //!
 //! A [`Session`] is one set-up on one connection; [`Session::run`] computes a circuit on the inputs
 //! of both parties, as often as wanted. Garbling, sending, receiving and evaluating overlap, and
-//! memory does not depend on the number of gates. `docs/protocols/yao.md` specifies what the
-//! parties send each other.
+//! memory does not depend on the number of gates. `docs/protocols/yao.md` and `gmw.md` specify what
+//! the parties send each other; [`Settings::protocol`] chooses.
 //!
 //! ```
 //! use std::os::unix::net::UnixStream;
@@ -43,6 +44,7 @@ mod figures;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod gmw;
 mod link;
 mod malformed;
 mod parties;
@@ -62,4 +64,4 @@ pub use garble::Scheme;
 pub use malformed::Malformed;
 pub use ot::extension::{Extension, Kind as TransferKind, Security as TransferSecurity};
 pub use session::{Session, Watch};
-pub use settings::{Learns, Role, Settings};
+pub use settings::{Learns, Protocol, Role, Settings};

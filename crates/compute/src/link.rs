@@ -11,7 +11,6 @@ use crate::error::{Error, Phase, Reason};
 use crate::figures::{Figures, phase_of};
 use crate::malformed::Malformed;
 use crate::queue::{Popped, Queue, Refused};
-use crate::settings::Role;
 use crate::wire::{Frame, HEADER_LEN, Hello, Kind, parse_header};
 
 /// The [`weight`] of tables that the garbler sends before it has answered all of the evaluator's
@@ -61,8 +60,9 @@ struct Shared {
     outbox: Queue<Vec<u8>>,
     /// Frames of the set-up.
     setup: Queue<Vec<u8>>,
-    /// Frames of an instance, but for tables.
+    /// Frames of an instance, but for those of the next queue.
     control: Queue<Received>,
+    /// Tables, or the columns of the triples.
     tables: Queue<Vec<u8>>,
     /// Closed when this party has begun the set-up, or has given up.
     begun: Queue<()>,
@@ -282,13 +282,16 @@ impl Frames {
     /// # Errors
     /// As [`Self::expect`], and if it has another length.
     pub(crate) fn expect_len(&self, kind: Kind, expected: usize) -> Result<Vec<u8>, Error> {
-        let content = self.expect(kind)?;
-        let length = content.len();
-        if length == expected {
-            return Ok(content);
-        }
-        let source = Malformed::Length { kind: kind.name(), length, expected };
-        Err(Error::Malformed { phase: phase_of(kind), source })
+        check_len(kind, self.expect(kind)?, expected)
+    }
+
+    /// Waits for a frame with so many bytes of the columns of triples.
+    ///
+    /// # Errors
+    /// If it has another length, or the connection fails.
+    pub(crate) fn triples(&self, expected: usize) -> Result<Vec<u8>, Error> {
+        let content = self.0.tables.pop().ok_or_else(|| self.ended(Phase::Triples))?;
+        check_len(Kind::Triples, content, expected)
     }
 
     /// Waits for tables; empty ones follow the last.
@@ -317,6 +320,15 @@ impl Frames {
     fn ended(&self, phase: Phase) -> Error {
         self.0.failure().unwrap_or(Error::Failed).in_phase(phase)
     }
+}
+
+fn check_len(kind: Kind, content: Vec<u8>, expected: usize) -> Result<Vec<u8>, Error> {
+    let length = content.len();
+    if length == expected {
+        return Ok(content);
+    }
+    let source = Malformed::Length { kind: kind.name(), length, expected };
+    Err(Error::Malformed { phase: phase_of(kind), source })
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
@@ -377,21 +389,21 @@ fn receive(shared: &Shared, reader: impl Read, ours: Hello, read: &Sender<()>) {
 }
 
 fn receive_frames(shared: &Shared, reader: &mut impl Read, ours: Hello) -> Result<(), Error> {
-    let hello = receive_frame(shared, reader, ours.role.other(), true);
+    let hello = receive_frame(shared, reader, ours, true);
     let (_, content) = hello.map_err(|error| match error {
         Error::Malformed { .. } => Error::NotThisProtocol,
         other => other,
     })?;
     ours.check(&content)?;
     loop {
-        let (kind, content) = receive_frame(shared, reader, ours.role.other(), false)?;
+        let (kind, content) = receive_frame(shared, reader, ours, false)?;
         let queued = match kind {
             Kind::Alive => continue,
             Kind::Abort => {
                 let reason = Reason::parse(&content)?;
                 return Err(Error::Aborted { phase: Phase::Agreement, reason });
             }
-            Kind::Tables => {
+            Kind::Tables | Kind::Triples => {
                 let length = content.len();
                 shared.tables.push(content, weight(length), shared.timeout)
             }
@@ -413,11 +425,11 @@ fn receive_frames(shared: &Shared, reader: &mut impl Read, ours: Hello) -> Resul
     }
 }
 
-/// Reads a frame of the other party, which has this role.
+/// Reads a frame of the other party.
 fn receive_frame(
     shared: &Shared,
     reader: &mut impl Read,
-    from: Role,
+    ours: Hello,
     is_first: bool,
 ) -> Result<(Kind, Vec<u8>), Error> {
     let phase = if is_first { Phase::Setup } else { Phase::Gates };
@@ -428,14 +440,17 @@ fn receive_frame(
         let name = kind.name();
         match kind {
             _ if is_first != (kind == Kind::Hello) => Err(Malformed::Unexpected { kind: name }),
-            _ if !kind.is_from(from) => Err(Malformed::Unexpected { kind: name }),
+            _ if !kind.is_from(ours.role.other()) || !kind.is_of(ours.protocol) => {
+                Err(Malformed::Unexpected { kind: name })
+            }
             Kind::Tables if length == 0 => Err(Malformed::Tables),
             _ => Ok((kind, length)),
         }
     });
     let (kind, length) = parsed.map_err(|source| Error::Malformed { phase, source })?;
     let phase = phase_of(kind);
-    let mut content = if kind == Kind::Tables { shared.spare() } else { Vec::new() };
+    let is_large = matches!(kind, Kind::Tables | Kind::Triples);
+    let mut content = if is_large { shared.spare() } else { Vec::new() };
     content.resize(length, 0);
     let read = shared.figures.count(phase, || reader.read_exact(&mut content));
     read.map_err(|error| io_error(error, phase, shared.timeout))?;

@@ -1,5 +1,7 @@
 //! What a run will take, before there is another party.
 
+mod gmw;
+
 use std::time::{Duration, Instant};
 
 use blocks::Block;
@@ -12,8 +14,10 @@ use ot::extension::{Receiver, ReceiverSetUp, SENDER_LEN, Sender, SenderSetUp};
 use crate::error::Error;
 use crate::parties;
 use crate::random::Random;
-use crate::settings::{Role, Settings};
+use crate::settings::{Protocol, Role, Settings};
 use crate::wire::{Begin, HEADER_LEN, Hello};
+
+pub use gmw::GmwSteps;
 
 /// The transfers that are made to measure their speed.
 const MAX_TRANSFERS: usize = 1 << 16;
@@ -33,7 +37,13 @@ pub struct Traffic {
 impl Traffic {
     /// That of a session with so many instances.
     pub fn of(source: &dyn Source, settings: &Settings, instances: u32) -> Self {
-        let frame = |len: usize| (HEADER_LEN + len) as u64;
+        match settings.protocol {
+            Protocol::Yao => Self::of_yao(source, settings, instances),
+            Protocol::Gmw => gmw::traffic(source, settings, instances),
+        }
+    }
+
+    fn of_yao(source: &dyn Source, settings: &Settings, instances: u32) -> Self {
         let parts = (0..source.parts()).map(|index| source.part(index));
         let lens = parts.map(|part| settings.scheme.part_len(&part)).filter(|len| *len > 0);
         let tables: u64 = lens.map(frame).sum();
@@ -50,6 +60,16 @@ impl Traffic {
         let garbler = begin + frame(16) + answers + tables + frame(told(Role::Evaluator, output));
         let result = told(Role::Garbler, output + parties::DIGEST_LEN);
         let evaluator = begin + extends + frame(result);
+        Self::of_session(settings, instances, [garbler, evaluator], instances + 1)
+    }
+
+    /// That of a session whose parties send so much in each instance.
+    fn of_session(
+        settings: &Settings,
+        instances: u32,
+        [garbler, evaluator]: [u64; 2],
+        round_trips: u32,
+    ) -> Self {
         let count = u64::from(instances);
         Self {
             garbler: frame(Hello::LEN) + frame(SENDER_LEN) + count * garbler,
@@ -57,13 +77,18 @@ impl Traffic {
                 + frame(ristretto::SENDER_LEN)
                 + frame(settings.transfers.reply_len())
                 + count * evaluator,
-            round_trips: instances + 1,
+            round_trips,
         }
     }
 }
 
-/// What the steps of one instance take here, garbling and evaluating in as many threads as the
-/// settings say.
+/// The bytes of a frame with so many of content.
+fn frame(len: usize) -> u64 {
+    (HEADER_LEN + len) as u64
+}
+
+/// What the steps of one instance of Yao's protocol take here, garbling and evaluating in as many
+/// threads as the settings say.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steps {
     /// The set-up of the transfers, with both parties at work at the same time.

@@ -9,11 +9,12 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, Phase, Reason};
 use crate::figures::{Figures, PhaseFigures};
+use crate::gmw;
 use crate::link::Link;
 use crate::parties::{evaluator, garbler};
 use crate::party::{Party, SetUp};
 use crate::random::Random;
-use crate::settings::{Learns, Role, Settings};
+use crate::settings::{Learns, Protocol, Role, Settings};
 use crate::wire::Hello;
 
 /// The most bits of an input.
@@ -38,7 +39,7 @@ pub struct Session {
 pub struct Watch(Arc<Figures>);
 
 impl Watch {
-    /// The ANDs that were garbled or evaluated, in all instances together.
+    /// The ANDs that were garbled, evaluated or opened, in all instances together.
     pub fn ands(&self) -> u64 {
         self.0.ands()
     }
@@ -82,7 +83,8 @@ impl Session {
     ) -> Result<Self, Error> {
         let figures = Arc::new(Figures::new());
         figures.enter(Phase::Setup);
-        let hello = Hello { role, transfers: settings.transfers };
+        let Settings { protocol, transfers, .. } = settings;
+        let hello = Hello { role, protocol, transfers };
         let link = Link::new(reader, writer, closer, hello, settings.timeout, figures.clone())?;
         let offset = Zeroizing::new(random.block().with_lsb(true));
         let mut party =
@@ -123,10 +125,12 @@ impl Session {
         if inputs > MAX_INPUT_BITS || shape.outputs.len() > MAX_OUTPUT_BITS {
             return Err(Error::TooLarge);
         }
-        match role {
-            Role::Garbler => garbler::run(&mut self.party, &mut self.setup, source, input),
-            Role::Evaluator => evaluator::run(&mut self.party, &mut self.setup, source, input),
-        }
+        let run = match (self.party.settings.protocol, role) {
+            (Protocol::Yao, Role::Garbler) => garbler::run,
+            (Protocol::Yao, Role::Evaluator) => evaluator::run,
+            (Protocol::Gmw, _) => gmw::run,
+        };
+        run(&mut self.party, &mut self.setup, source, input)
     }
 
     /// From the next instance on, another party learns the output. Both parties change it alike.

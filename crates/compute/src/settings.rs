@@ -10,13 +10,37 @@ use ot::extension::{Extension, Kind, Security};
 
 use crate::malformed::Malformed;
 
-/// The part of a party.
+/// How the parties compute. Roles, settings, circuits and outputs are the same in both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Protocol {
+    /// Yao's: one party garbles the circuit, the other evaluates it. A few rounds, whatever the
+    /// circuit.
+    #[default]
+    Yao = 0,
+    /// That of Goldreich, Micali and Wigderson (paper 004, A.3): both parties hold shares of
+    /// each wire. A few bits for each AND beside its transfers, and an exchange for each level of
+    /// ANDs.
+    Gmw = 1,
+}
+
+impl Protocol {
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Yao => "yao",
+            Self::Gmw => "gmw",
+        }
+    }
+}
+
+/// The part of a party. With [`Protocol::Gmw`] both do nearly the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Role {
-    /// Garbles the circuit.
+    /// Garbles the circuit, and has its first input.
     Garbler = 1,
-    /// Evaluates it.
+    /// Evaluates it, and has its second input.
     Evaluator = 2,
 }
 
@@ -84,7 +108,9 @@ impl Learns {
 /// How a session computes. Both parties need the same, but for `timeout` and `threads`.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The garbling scheme.
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The garbling scheme of Yao's protocol. The other one has none.
     pub scheme: Scheme,
     /// The oblivious transfers.
     pub transfers: Extension,
@@ -107,6 +133,7 @@ impl Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            protocol: Protocol::Yao,
             scheme: Scheme::HalfGates,
             transfers: Extension { kind: Kind::Iknp, security: Security::SemiHonest },
             learns: Learns::Both,

@@ -1,6 +1,7 @@
 //! Two parties on a pair of sockets.
 
 mod faults;
+mod gmw;
 mod traces;
 
 use std::os::unix::net::UnixStream;

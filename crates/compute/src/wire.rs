@@ -1,4 +1,4 @@
-//! What the parties send each other. Specified in `docs/protocols/yao.md`.
+//! What the parties send each other. Specified in `docs/protocols/yao.md` and `gmw.md`.
 
 mod begin;
 mod frame;

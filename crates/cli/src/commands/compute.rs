@@ -36,9 +36,10 @@ const MAX_INPUT_TEXT: u64 = 128 << 20;
 /// Security is semi-honest: it holds if both parties run this program unchanged. A party that does
 /// not can learn the other's input, or make the output wrong.
 ///
-/// One party garbles a Boolean circuit, the other evaluates it (Yao's protocol). Both name the same
-/// circuit, scheme and transfers. With an address of this machine itself (127.0.0.1) nothing is
-/// encrypted, unless --identity or --key is given; with any other address everything is.
+/// One party garbles a Boolean circuit, the other evaluates it (Yao's protocol); or both evaluate
+/// it on shares (GMW). Both name the same circuit, protocol, scheme and transfers. With an address
+/// of this machine itself (127.0.0.1) nothing is encrypted, unless --identity or --key is given;
+/// with any other address everything is.
 #[derive(clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -99,12 +100,17 @@ Security is semi-honest: use it with a party that you trust to run this program 
 /// What both parties choose alike.
 #[derive(clap::Args)]
 struct Protocol {
-    /// The garbling scheme: half-gates (keyed again for each gate), half-gates-keyed (with the
-    /// labels as keys), fixed-key (for comparison: less secure with each gate), glnp15 (under
+    /// The protocol: yao, or gmw to compare: fewer bytes with --transfers softspoken4, but half a
+    /// round trip for each level of ANDs
+    #[arg(long = "protocol", value_enum, value_name = "NAME", default_value = "yao")]
+    name: ProtocolName,
+    /// The garbling scheme of yao: half-gates (keyed again for each gate), half-gates-keyed (with
+    /// the labels as keys), fixed-key (for comparison: less secure with each gate), glnp15 (under
     /// standard assumptions only), or three-halves (a quarter fewer bytes)
-    #[arg(long, value_name = "NAME", default_value_t)]
-    scheme: Scheme,
-    /// The oblivious transfers of the evaluator's input
+    /// [default: half-gates]
+    #[arg(long, value_name = "NAME")]
+    scheme: Option<Scheme>,
+    /// The oblivious transfers: of the evaluator's input, or with gmw two for each AND
     #[arg(long, value_enum, value_name = "NAME", default_value = "iknp")]
     transfers: Transfers,
     /// Who learns the output
@@ -125,9 +131,13 @@ struct Protocol {
 impl Protocol {
     /// The options that are not the defaults, for the other party's command.
     fn options(&self) -> String {
+        let protocol = match self.name {
+            ProtocolName::Yao => "",
+            ProtocolName::Gmw => " --protocol gmw",
+        };
         let scheme = match self.scheme {
-            Scheme::HalfGates => String::new(),
-            scheme => format!(" --scheme {scheme}"),
+            None | Some(Scheme::HalfGates) => String::new(),
+            Some(scheme) => format!(" --scheme {scheme}"),
         };
         let transfers = match self.transfers {
             Transfers::Iknp => String::new(),
@@ -138,26 +148,56 @@ impl Protocol {
             OutputTo::Evaluator => " --output-to evaluator",
             OutputTo::Garbler => " --output-to garbler",
         };
-        scheme + &transfers + output_to
+        protocol.to_owned() + &scheme + &transfers + output_to
     }
 
     fn output_to(&self) -> OutputTo {
         if self.private_output { OutputTo::Evaluator } else { self.output_to }
     }
 
-    fn settings(&self) -> Settings {
+    /// # Errors
+    /// If there is a scheme where nothing is garbled.
+    fn settings(&self) -> Result<Settings, Failure> {
+        let protocol = self.name.protocol();
+        if self.scheme.is_some() && protocol == compute::Protocol::Gmw {
+            let message = "--scheme: with --protocol gmw nothing is garbled; leave it out";
+            return Err(Failure::Usage(message.into()));
+        }
         let learns = match self.output_to() {
             OutputTo::Both => Learns::Both,
             OutputTo::Evaluator => Learns::Evaluator,
             OutputTo::Garbler => Learns::Garbler,
         };
         let defaults = Settings::default();
-        Settings {
-            scheme: self.scheme,
+        Ok(Settings {
+            protocol,
+            scheme: self.scheme.unwrap_or(defaults.scheme),
             learns,
             transfers: Extension { kind: self.transfers.kind(), ..defaults.transfers },
             timeout: Duration::from_secs(self.timeout.into()),
             threads: self.threads.map_or(defaults.threads, NonZeroUsize::get),
+        })
+    }
+}
+
+/// The garbling scheme, if there is one.
+fn scheme_name(settings: &Settings) -> Option<&'static str> {
+    (settings.protocol == compute::Protocol::Yao).then(|| settings.scheme.name())
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ProtocolName {
+    /// A few rounds, whatever the circuit
+    Yao,
+    /// An exchange for each level of ANDs
+    Gmw,
+}
+
+impl ProtocolName {
+    fn protocol(self) -> compute::Protocol {
+        match self {
+            Self::Yao => compute::Protocol::Yao,
+            Self::Gmw => compute::Protocol::Gmw,
         }
     }
 }
@@ -248,28 +288,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return psi::run(arguments);
     }
     let (role, name) = (arguments.role(), arguments.circuit());
-    let settings = arguments.protocol.settings();
+    let settings = arguments.protocol.settings()?;
     let instances = u32::try_from(arguments.repeat.get()).unwrap_or(u32::MAX);
     let traffic = |schedule: &Schedule| Traffic::of(schedule, &settings, instances);
     let connecting = &arguments.connecting;
     if arguments.dry_run {
-        let mut loading = loading::start(name, role, None)?;
+        let mut loading = loading::start(name, role, settings.protocol, None)?;
         let loaded = loading.wait()?;
         let (circuit, json, settings) = (name, arguments.json, &settings);
         let prediction = Prediction { connecting, circuit, role, settings, instances, json };
         return dry_run::run(&prediction, traffic(&loaded.schedule), loaded);
     }
     let input = input(arguments)?;
-    let mut loading = loading::start(name, role, Some(&input))?;
+    let mut loading = loading::start(name, role, settings.protocol, Some(&input))?;
     let rest = others_command(arguments);
     let start = Start { connecting, role, settings, rest: &rest, explain: arguments.explain };
     let check = |schedule: &Schedule| loading::check(schedule, role, &input);
     let mut running = start.open(&mut loading, traffic, check)?;
     let schedule = &loading.wait()?.schedule;
     let output = compute(&mut running, schedule, &input, arguments.repeat.get())?;
-    let (transport, costs) = (running.transport, running.finish()?);
+    let (transport, costs) = (running.transport, running.finish(settings.protocol)?);
     let (shape, output) = (schedule.shape(), output.as_deref());
-    Report { arguments, transport, shape, output, costs }.print()
+    Report { arguments, settings, transport, shape, output, costs }.print()
 }
 
 /// What the other party's command has besides the address.

@@ -153,6 +153,36 @@ fn two_processes_compute_the_example_of_fips_197() {
 }
 
 #[test]
+fn two_processes_compute_by_gmw() {
+    let [garbler, evaluator] = [KEY, BLOCK]
+        .map(|input| format!("--circuit aes128 --protocol gmw --repeat 2 --input {input} --json"));
+    let [garbler, evaluator] = both(&words(&garbler), &words(&evaluator)).map(|it| it.json());
+    for (this, other) in [(&garbler, &evaluator), (&evaluator, &garbler)] {
+        assert_eq!((&this["output"], &this["protocol"]), (&ENCRYPTED.into(), &"gmw".into()));
+        assert_eq!(this["scheme"], Value::Null);
+        assert_eq!(this["bytes_sent"], other["bytes_received"]);
+        let phases = this["phases"].as_array().unwrap();
+        let names: Vec<&str> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();
+        let of_run = ["setup", "agreement", "inputs", "triples", "gates", "output"];
+        assert_eq!(names, [&["load", "connect"], &of_run[..]].concat());
+    }
+    // Two transfers of 16 bytes for each AND.
+    let triples = &evaluator["phases"][5];
+    assert_eq!(triples["bytes_sent"], 2 * (2 * 6_400 * 16 + 5), "{triples}");
+    let place = tempfile::tempdir().unwrap();
+    for (role, ran) in [("garbler", &garbler), ("evaluator", &evaluator)] {
+        let arguments =
+            format!("--role {role} --circuit aes128 --protocol gmw --repeat 2 --dry-run --json");
+        let predicted = Running::start(place.path(), &words(&arguments)).end().json();
+        assert_eq!(predicted["bytes_sent"], ran["bytes_sent"]);
+        assert_eq!(predicted["bytes_received"], ran["bytes_received"]);
+        assert_eq!((&predicted["garble_s"], &predicted["scheme"]), (&Value::Null, &Value::Null));
+        assert!(predicted["triples_s"].as_f64().unwrap() > 0.0);
+        assert!(predicted["predicted_s"].as_f64() > predicted["gates_s"].as_f64());
+    }
+}
+
+#[test]
 fn json_has_what_each_phase_took() {
     let [garbler, evaluator] = [KEY, BLOCK]
         .map(|input| format!("--circuit aes128 --input {input} --repeat 3 --json --explain"));
@@ -222,6 +252,7 @@ fn parties_that_want_something_else_say_so_in_one_line() {
             "--circuit and.txt --input 01",
             "--transfers",
         ),
+        ("--circuit and.txt --input 01 --protocol gmw", "--circuit and.txt --input 00", "protocol"),
     ] {
         for ended in both(&words(garbler), &words(evaluator)) {
             assert_eq!(ended.code, 2, "{}", ended.errors);
@@ -243,6 +274,7 @@ fn wrong_circuits_and_inputs_are_refused_before_anybody_is_asked() {
         ("--circuit no-such --input 00", "neither a file nor one of"),
         ("--circuit sha256 --input-file /no/such/file", "No such file"),
         ("--circuit aes128 --input 00 --scheme rot13", "rot13"),
+        ("--circuit aes128 --input 00 --protocol gmw --scheme half-gates", "nothing is garbled"),
         ("--circuit aes128", "--input"),
         ("--circuit bad.txt --input 00", "bad.txt"),
         ("--circuit and.txt --input 02", "more bits than the 1"),

@@ -13,7 +13,7 @@ use super::{BLOCK, KEY, Output, session};
 use crate::queue::Queue;
 use crate::wire::{Frame, HEADER_LEN, Hello, Kind, parse_header};
 use crate::{
-    Error, Extension, Learns, Reason, Role, Session, Settings, TransferKind, TransferSecurity,
+    Error, Extension, Protocol, Reason, Role, Session, Settings, TransferKind, TransferSecurity,
 };
 
 /// How long the parties wait for each other.
@@ -39,17 +39,22 @@ enum Fault {
 const FAULTS: [Fault; 6] =
     [Fault::Cut, Fault::Stall, Fault::Garbage, Fault::Short, Fault::Long, Fault::Other];
 
-const FROM_GARBLER: [Kind; 7] = [
+/// The frames of an instance, and of what comes before it.
+const FRAMES: [Kind; 13] = [
     Kind::Hello,
     Kind::Base,
     Kind::Begin,
     Kind::Labels,
+    Kind::Extend,
     Kind::Answer,
     Kind::Tables,
     Kind::Decoding,
+    Kind::Result,
+    Kind::Share,
+    Kind::Triples,
+    Kind::Open,
+    Kind::Output,
 ];
-const FROM_EVALUATOR: [Kind; 5] =
-    [Kind::Hello, Kind::Base, Kind::Begin, Kind::Extend, Kind::Result];
 
 /// Passes frames on, with a fault at the first of a kind.
 fn relay(from: &UnixStream, to: &UnixStream, mut fault: Option<(Kind, Fault)>, ended: &Queue<()>) {
@@ -93,11 +98,15 @@ fn relay(from: &UnixStream, to: &UnixStream, mut fault: Option<(Kind, Fault)>, e
 }
 
 /// Runs both parties with a fault in what one of them sends. What they get, and how long it took.
-fn run_with(schedule: &Schedule, from: Role, kind: Kind, fault: Fault) -> ([Output; 2], Duration) {
+fn run_with(
+    schedule: &Schedule,
+    protocol: Protocol,
+    (from, kind, fault): (Role, Kind, Fault),
+) -> ([Output; 2], Duration) {
     let start = Instant::now();
     let (garbler, near) = UnixStream::pair().unwrap();
     let (evaluator, far) = UnixStream::pair().unwrap();
-    let settings = Settings { timeout: TIMEOUT, learns: Learns::Both, ..Settings::default() };
+    let settings = Settings { timeout: TIMEOUT, protocol, ..Settings::default() };
     let party = |socket: UnixStream, role: Role, input: &[u8]| {
         let mut session = session(&socket, role, settings);
         drop(socket);
@@ -123,21 +132,35 @@ fn run_with(schedule: &Schedule, from: Role, kind: Kind, fault: Fault) -> ([Outp
 
 #[test]
 fn every_fault_in_every_phase_ends_both_parties_with_an_error_of_one_line() {
-    let schedule = Schedule::new(&generate::aes128());
-    let garbler = FROM_GARBLER.map(|kind| (Role::Garbler, kind));
-    let evaluator = FROM_EVALUATOR.map(|kind| (Role::Evaluator, kind));
+    check_all(Protocol::Yao, 12);
+}
+
+#[test]
+fn every_fault_in_every_phase_of_gmw_ends_both_parties_with_an_error_of_one_line() {
+    check_all(Protocol::Gmw, 13);
+}
+
+/// Checks every fault in the first frame of each kind of each party.
+fn check_all(protocol: Protocol, kinds_of_frames: usize) {
+    let schedule = &Schedule::new(&generate::aes128());
+    let roles = |kind: Kind| {
+        let roles = [Role::Garbler, Role::Evaluator].into_iter();
+        roles.filter(move |role| kind.is_from(*role)).map(move |role| (role, kind))
+    };
+    let frames = FRAMES.into_iter().filter(|kind| kind.is_of(protocol)).flat_map(roles);
+    let frames: Vec<(Role, Kind)> = frames.collect();
+    assert_eq!(frames.len(), kinds_of_frames);
     for fault in FAULTS {
         thread::scope(|scope| {
-            for (from, kind) in garbler.into_iter().chain(evaluator) {
-                let schedule = &schedule;
-                scope.spawn(move || check(schedule, from, kind, fault));
+            for &(from, kind) in &frames {
+                scope.spawn(move || check(schedule, protocol, (from, kind, fault)));
             }
         });
     }
 }
 
-fn check(schedule: &Schedule, from: Role, kind: Kind, fault: Fault) {
-    let (outputs, took) = run_with(schedule, from, kind, fault);
+fn check(schedule: &Schedule, protocol: Protocol, (from, kind, fault): (Role, Kind, Fault)) {
+    let (outputs, took) = run_with(schedule, protocol, (from, kind, fault));
     let case = format!("{fault:?} in {kind:?} from the {from}: {outputs:?}");
     // A party waits for the other's sign of life, then a moment for its reason.
     assert!(took < 8 * TIMEOUT, "{took:?} {case}");
@@ -239,7 +262,8 @@ fn transfers_that_fail_the_check_are_a_failed_security_check() {
 fn tables_in_short_frames_take_no_more_memory_than_in_long_ones() {
     // A million frames of one byte: with what each takes beside its content, more than 32 MiB.
     let settings = Settings { timeout: Duration::from_millis(100), ..Settings::default() };
-    let hello = Hello { role: Role::Garbler, transfers: settings.transfers };
+    let Settings { protocol, transfers, .. } = settings;
+    let hello = Hello { role: Role::Garbler, protocol, transfers };
     let mut sent = Frame::of(Kind::Hello, &hello.to_bytes()).into_bytes();
     sent.extend(Frame::of(Kind::Tables, &[0]).into_bytes().repeat(1_000_000));
     let session = Session::over(Cursor::new(sent), io::sink(), Role::Evaluator, settings);

@@ -13,11 +13,11 @@ use sha2::{Digest, Sha256};
 use super::{BLOCK, KEY};
 use crate::random::Random;
 use crate::wire::{Begin, HEADER_LEN, Kind, parse_header};
-use crate::{Role, Scheme, Session, Settings};
+use crate::{Protocol, Role, Scheme, Session, Settings};
 
-/// What the parties send with the seeds of [`recorded`], for each scheme: a change of these lines
-/// is a change on the wire. The first 8 bytes of SHA-256 over the frames of each kind, in the order
-/// of kinds, of the garbler and of the evaluator.
+/// What the parties send with the seeds of [`recorded`], for each scheme and for GMW: a change of
+/// these lines is a change on the wire. The first 8 bytes of SHA-256 over the frames of each kind,
+/// in the order of kinds, of the garbler and of the evaluator.
 const TRACES: &str = include_str!("traces.baseline");
 
 /// Writes to a socket, and keeps a copy.
@@ -38,18 +38,29 @@ impl Write for Recording {
     }
 }
 
-/// What both parties have sent in runs of AES-128 on one set-up, and the garbler's offset.
-struct Recorded {
-    sent: [Vec<u8>; 2],
-    offset: Block,
+/// What both parties have sent, and the garbler's offset.
+pub(super) struct Recorded {
+    pub(super) sent: [Vec<u8>; 2],
+    pub(super) offset: Block,
 }
 
+/// Runs of AES-128 on one set-up.
 fn recorded(scheme: Scheme, seeds: Option<[u128; 2]>, instances: u32) -> Recorded {
-    let schedule = Schedule::new(&generate::aes128());
     let settings = Settings { scheme, ..Settings::default() };
+    recorded_of(&Schedule::new(&generate::aes128()), settings, [&KEY, &BLOCK], seeds, instances)
+}
+
+/// Runs of a circuit on one set-up.
+pub(super) fn recorded_of(
+    schedule: &Schedule,
+    settings: Settings,
+    inputs: [&[u8]; 2],
+    seeds: Option<[u128; 2]>,
+    instances: u32,
+) -> Recorded {
     let (here, there) = UnixStream::pair().unwrap();
     let copies = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
-    let party = |socket: UnixStream, role: Role, input: &[u8]| {
+    let party = |socket: UnixStream, role: Role| {
         let at = role as usize - 1;
         let random = match seeds {
             Some(seeds) => Random::of(Block::from(seeds[at])),
@@ -59,21 +70,21 @@ fn recorded(scheme: Scheme, seeds: Option<[u128; 2]>, instances: u32) -> Recorde
         let writer = Recording { socket, copy: copies[at].clone() };
         let mut session = Session::new(reader, writer, None, role, settings, random).unwrap();
         for _ in 0..instances {
-            session.run(&schedule, input).unwrap();
+            session.run(schedule, inputs[at]).unwrap();
         }
         let offset = session.offset();
         session.finish().unwrap();
         offset
     };
     let offset = thread::scope(|scope| {
-        scope.spawn(|| party(there, Role::Evaluator, &BLOCK));
-        party(here, Role::Garbler, &KEY)
+        scope.spawn(|| party(there, Role::Evaluator));
+        party(here, Role::Garbler)
     });
     Recorded { sent: copies.map(|copy| std::mem::take(&mut *copy.lock().unwrap())), offset }
 }
 
 /// The contents of all frames of a kind.
-fn frames(mut sent: &[u8], wanted: Kind) -> Vec<u8> {
+pub(super) fn frames(mut sent: &[u8], wanted: Kind) -> Vec<u8> {
     let mut contents = Vec::new();
     while let Some((header, rest)) = sent.split_first_chunk::<HEADER_LEN>() {
         let (kind, length) = parse_header(*header).unwrap();
@@ -87,21 +98,27 @@ fn frames(mut sent: &[u8], wanted: Kind) -> Vec<u8> {
 
 #[test]
 fn what_is_on_the_wire_has_not_changed() {
-    let line = |scheme: Scheme| {
-        let Recorded { sent, .. } = recorded(scheme, Some([1, 2]), 1);
+    let schedule = Schedule::new(&generate::aes128());
+    let line = |(name, settings): (&str, Settings)| {
+        let seeds = Some([1, 2]);
+        let Recorded { sent, .. } = recorded_of(&schedule, settings, [&KEY, &BLOCK], seeds, 1);
         let digest = |sent: &[u8]| {
             let mut digest = Sha256::new();
-            for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Alive) {
+            let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_of(settings.protocol));
+            for kind in kinds.filter(|kind| *kind != Kind::Alive) {
                 digest.update([kind as u8]);
                 digest.update(frames(sent, kind));
             }
             let digest: [u8; 8] = digest.finalize()[..8].try_into().unwrap();
             u64::from_be_bytes(digest)
         };
-        format!("{scheme} {:016x} {:016x}\n", digest(&sent[0]), digest(&sent[1]))
+        format!("{name} {:016x} {:016x}\n", digest(&sent[0]), digest(&sent[1]))
     };
+    let yao = Scheme::ALL.map(|scheme| (scheme.name(), Settings { scheme, ..Settings::default() }));
+    let gmw = Settings { protocol: Protocol::Gmw, ..Settings::default() };
+    let all = yao.into_iter().chain([("gmw", gmw)]);
     assert_eq!(
-        Scheme::ALL.map(line).concat(),
+        all.map(line).collect::<String>(),
         TRACES,
         "if the change is wanted, change traces.baseline and the version"
     );
@@ -195,7 +212,7 @@ fn tables_and_transfers_are_uniform() {
     }
 }
 
-fn check_uniform(what: &str, bytes: &[u8]) {
+pub(super) fn check_uniform(what: &str, bytes: &[u8]) {
     let mut counts = [0_u32; 256];
     for byte in bytes {
         counts[usize::from(*byte)] += 1;

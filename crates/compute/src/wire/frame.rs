@@ -1,7 +1,7 @@
 //! Frames.
 
 use crate::malformed::Malformed;
-use crate::settings::Role;
+use crate::settings::{Protocol, Role};
 
 /// The bytes of a frame's kind and length.
 pub(crate) const HEADER_LEN: usize = 5;
@@ -21,10 +21,14 @@ pub(crate) enum Kind {
     Result = 9,
     Alive = 10,
     Abort = 11,
+    Share = 12,
+    Triples = 13,
+    Open = 14,
+    Output = 15,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Hello,
         Self::Base,
         Self::Begin,
@@ -36,6 +40,10 @@ impl Kind {
         Self::Result,
         Self::Alive,
         Self::Abort,
+        Self::Share,
+        Self::Triples,
+        Self::Open,
+        Self::Output,
     ];
 
     pub(crate) fn parse(number: u8) -> Result<Self, Malformed> {
@@ -56,6 +64,10 @@ impl Kind {
             Self::Result => "result",
             Self::Alive => "alive",
             Self::Abort => "abort",
+            Self::Share => "share",
+            Self::Triples => "triples",
+            Self::Open => "open",
+            Self::Output => "output",
         }
     }
 
@@ -63,7 +75,28 @@ impl Kind {
     pub(crate) fn is_from(self, role: Role) -> bool {
         match self {
             Self::Labels | Self::Answer | Self::Tables | Self::Decoding => role == Role::Garbler,
-            Self::Extend | Self::Result => role == Role::Evaluator,
+            Self::Extend | Self::Result | Self::Triples => role == Role::Evaluator,
+            Self::Hello
+            | Self::Base
+            | Self::Begin
+            | Self::Alive
+            | Self::Abort
+            | Self::Share
+            | Self::Open
+            | Self::Output => true,
+        }
+    }
+
+    /// Whether it is a frame of this protocol.
+    pub(crate) fn is_of(self, protocol: Protocol) -> bool {
+        match self {
+            Self::Labels
+            | Self::Extend
+            | Self::Answer
+            | Self::Tables
+            | Self::Decoding
+            | Self::Result => protocol == Protocol::Yao,
+            Self::Share | Self::Triples | Self::Open | Self::Output => protocol == Protocol::Gmw,
             Self::Hello | Self::Base | Self::Begin | Self::Alive | Self::Abort => true,
         }
     }
@@ -71,10 +104,16 @@ impl Kind {
     /// The most bytes after the header.
     pub(crate) fn max_len(self) -> usize {
         match self {
-            Self::Hello | Self::Labels => 16,
+            Self::Hello | Self::Labels | Self::Share => 16,
             Self::Base => 1 << 16,
             Self::Begin => 96,
-            Self::Extend | Self::Answer | Self::Decoding | Self::Result => 1 << 20,
+            Self::Open => 1 << 18,
+            Self::Extend
+            | Self::Answer
+            | Self::Decoding
+            | Self::Result
+            | Self::Triples
+            | Self::Output => 1 << 20,
             Self::Tables => 1 << 21,
             Self::Alive => 0,
             Self::Abort => 1,
@@ -159,7 +198,7 @@ mod tests {
     #[test]
     fn unknown_and_long_frames_are_refused() {
         assert_eq!(parse_header([0; 5]), Err(Malformed::Kind(0)));
-        assert_eq!(parse_header([12, 0, 0, 0, 0]), Err(Malformed::Kind(12)));
+        assert_eq!(parse_header([16, 0, 0, 0, 0]), Err(Malformed::Kind(16)));
         for kind in Kind::ALL {
             let length = u32::try_from(kind.max_len()).unwrap() + 1;
             let [a, b, c, d] = length.to_be_bytes();

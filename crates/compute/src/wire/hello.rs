@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::malformed::Malformed;
-use crate::settings::{Role, transfers_number};
+use crate::settings::{Protocol, Role, transfers_number};
 use ot::extension::Extension;
 
 const MAGIC: &[u8; 7] = b"SNDRYAO";
@@ -12,6 +12,7 @@ const VERSION: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) role: Role,
+    pub(crate) protocol: Protocol,
     pub(crate) transfers: Extension,
 }
 
@@ -24,6 +25,7 @@ impl Hello {
         bytes[7] = VERSION;
         bytes[8] = self.role as u8;
         bytes[9] = transfers_number(self.transfers);
+        bytes[10] = self.protocol as u8;
         bytes
     }
 
@@ -45,6 +47,9 @@ impl Hello {
         if Role::parse(theirs[8])? == self.role {
             return Err(Error::SameRole { role: self.role });
         }
+        if theirs[10] != self.protocol as u8 {
+            return Err(Error::Differs { what: "the protocol (--protocol)" });
+        }
         if theirs[9] != transfers_number(self.transfers) {
             return Err(Error::Differs { what: "the kind of oblivious transfers (--transfers)" });
         }
@@ -58,7 +63,8 @@ mod tests {
     use crate::settings::Settings;
 
     fn hello(role: Role) -> Hello {
-        Hello { role, transfers: Settings::default().transfers }
+        let Settings { protocol, transfers, .. } = Settings::default();
+        Hello { role, protocol, transfers }
     }
 
     #[test]
@@ -84,6 +90,7 @@ mod tests {
         assert!(with(7, 2).contains("version 2"));
         assert!(with(8, 9).contains("role"));
         assert!(with(9, 2).contains("transfers"));
+        assert!(with(10, 1).contains("--protocol"));
         assert!(text(&good[..15]).contains("15 bytes"));
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use compute::predict::{Steps, Traffic};
-use compute::{Role, Settings};
+use compute::predict::{GmwSteps, Steps, Traffic};
+use compute::{Protocol, Role, Settings};
 use serde::Serialize;
 use transport::Exchange;
 use transport::choice::{Decision, examine};
@@ -30,7 +30,9 @@ pub(super) struct Prediction<'a> {
 #[derive(Serialize)]
 struct Document<'a> {
     circuit: &'a str,
-    scheme: &'a str,
+    protocol: &'a str,
+    /// `null` with GMW.
+    scheme: Option<&'a str>,
     instances: u32,
     ands: u64,
     bytes_sent: u64,
@@ -38,15 +40,25 @@ struct Document<'a> {
     round_trips: u32,
     load_s: f64,
     set_up_s: f64,
-    inputs_s: f64,
-    garble_s: f64,
-    evaluate_s: f64,
+    #[serde(flatten)]
+    steps: StepsDocument,
     /// `null` if no address was given.
     network_s: Option<f64>,
     transport: Option<&'a str>,
     reason: Option<&'a str>,
     /// All of it, from the connection on.
     predicted_s: f64,
+}
+
+/// What the steps of a protocol take; `null` for those of the other one.
+#[derive(Default, Serialize)]
+#[expect(clippy::struct_field_names, reason = "they are keys of the document")]
+struct StepsDocument {
+    inputs_s: Option<f64>,
+    garble_s: Option<f64>,
+    evaluate_s: Option<f64>,
+    triples_s: Option<f64>,
+    gates_s: Option<f64>,
 }
 
 /// What a party of this role sends, and receives.
@@ -70,27 +82,47 @@ pub(super) fn run(
 ) -> Result<(), Failure> {
     let &Prediction { connecting, circuit, role, settings, instances, json } = prediction;
     let exchange = exchange(traffic, role);
-    let measured = Steps::measure(&loaded.schedule, settings, MEASURING);
-    let steps = measured.map_err(|error| super::failed(&error))?;
     let decision = match &connecting.connect {
         Some(address) => Some(examined(connecting, address, exchange)?),
         None => None,
     };
     let network = decision.as_ref().and_then(|decision| decision.predicted);
-    let predicted = steps.total(network.unwrap_or_default(), instances);
+    let waiting = network.unwrap_or_default();
+    let failed = |error| super::failed(&error);
+    let seconds = |time: Duration| Some(time.as_secs_f64());
+    let (set_up, predicted, steps) = match settings.protocol {
+        Protocol::Yao => {
+            let steps = Steps::measure(&loaded.schedule, settings, MEASURING).map_err(failed)?;
+            let document = StepsDocument {
+                inputs_s: seconds(steps.inputs),
+                garble_s: seconds(steps.garble),
+                evaluate_s: seconds(steps.evaluate),
+                ..StepsDocument::default()
+            };
+            (steps.set_up, steps.total(waiting, instances), document)
+        }
+        Protocol::Gmw => {
+            let steps = GmwSteps::measure(&loaded.schedule, settings, MEASURING).map_err(failed)?;
+            let document = StepsDocument {
+                triples_s: seconds(steps.triples),
+                gates_s: seconds(steps.gates),
+                ..StepsDocument::default()
+            };
+            (steps.set_up, steps.total(waiting, instances), document)
+        }
+    };
     let document = Document {
         circuit,
-        scheme: settings.scheme.name(),
+        protocol: settings.protocol.name(),
+        scheme: super::scheme_name(settings),
         instances,
         ands: loaded.schedule.shape().ands,
         bytes_sent: exchange.sent,
         bytes_received: exchange.received,
         round_trips: traffic.round_trips,
         load_s: loaded.load.as_secs_f64(),
-        set_up_s: steps.set_up.as_secs_f64(),
-        inputs_s: steps.inputs.as_secs_f64(),
-        garble_s: steps.garble.as_secs_f64(),
-        evaluate_s: steps.evaluate.as_secs_f64(),
+        set_up_s: set_up.as_secs_f64(),
+        steps,
         network_s: network.map(|it| it.as_secs_f64()),
         transport: decision.as_ref().map(|it| it.transport),
         reason: decision.as_ref().map(|it| &it.reason[..]),
@@ -123,9 +155,18 @@ fn print(document: &Document) -> Result<(), Failure> {
     line("received", format!("{} bytes", document.bytes_received))?;
     line("round trips", document.round_trips.to_string())?;
     line("set-up", ms(document.set_up_s))?;
-    line("inputs", ms(document.inputs_s))?;
-    line("garbling", ms(document.garble_s))?;
-    line("evaluating", ms(document.evaluate_s))?;
+    let steps = &document.steps;
+    for (name, seconds) in [
+        ("inputs", steps.inputs_s),
+        ("garbling", steps.garble_s),
+        ("evaluating", steps.evaluate_s),
+        ("triples", steps.triples_s),
+        ("gates", steps.gates_s),
+    ] {
+        if let Some(seconds) = seconds {
+            line(name, ms(seconds))?;
+        }
+    }
     match (document.network_s, document.transport, document.reason) {
         (Some(network), Some(transport), Some(reason)) => {
             line("network", format!("{} by {transport}: {reason}", ms(network)))?;

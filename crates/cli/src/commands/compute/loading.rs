@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use circuit::{Circuit, Schedule, generate};
-use compute::Role;
+use compute::{Protocol, Role};
 
 use crate::circuits;
 use crate::failure::Failure;
@@ -30,18 +30,19 @@ pub(super) struct Loaded {
 }
 
 impl Loading {
-    /// Begins to load a circuit.
+    /// Begins to load a circuit, for this protocol.
     ///
     /// # Errors
     /// If there are no threads.
     pub(super) fn spawn(
+        protocol: Protocol,
         load: impl FnOnce() -> Result<Circuit, Failure> + Send + 'static,
     ) -> Result<Self, Failure> {
         let start = Instant::now();
         let (done, result) = channel();
         let work = move || {
             let loaded = load().map(|circuit| {
-                let schedule = Schedule::new(&circuit);
+                let schedule = schedule(&circuit, protocol);
                 Loaded { schedule, load: start.elapsed() }
             });
             // Nobody waits for it any more after an error.
@@ -88,7 +89,12 @@ fn lost() -> Failure {
 ///
 /// # Errors
 /// If there is no such circuit, or the input does not fit it, as far as that is known at once.
-pub(super) fn start(name: &str, role: Role, input: Option<&[u8]>) -> Result<Loading, Failure> {
+pub(super) fn start(
+    name: &str,
+    role: Role,
+    protocol: Protocol,
+    input: Option<&[u8]>,
+) -> Result<Loading, Failure> {
     let mut loading = if name == "sha256" {
         let own = input.map_or(32, <[u8]>::len);
         let Some(rest) = 64_usize.checked_sub(own) else {
@@ -96,10 +102,11 @@ pub(super) fn start(name: &str, role: Role, input: Option<&[u8]>) -> Result<Load
             return Err(Failure::Usage(message));
         };
         let garbler = if role == Role::Garbler { own } else { rest };
-        Loading::spawn(move || Ok(generate::sha256(u32::try_from(garbler).unwrap_or(0))))?
+        let garbler = u32::try_from(garbler).unwrap_or(0);
+        Loading::spawn(protocol, move || Ok(generate::sha256(garbler)))?
     } else {
         let name = name.to_owned();
-        Loading::spawn(move || circuits::load(&name))?
+        Loading::spawn(protocol, move || circuits::load(&name))?
     };
     let Some(input) = input else { return Ok(loading) };
     match name {
@@ -114,6 +121,15 @@ pub(super) fn start(name: &str, role: Role, input: Option<&[u8]>) -> Result<Load
         }
     }
     Ok(loading)
+}
+
+/// A circuit in the order in which a protocol evaluates it.
+pub(super) fn schedule(circuit: &Circuit, protocol: Protocol) -> Schedule {
+    match protocol {
+        Protocol::Yao => Schedule::new(circuit),
+        // Each level takes half a round trip.
+        Protocol::Gmw => Schedule::in_one_part(circuit),
+    }
 }
 
 fn require(name: &str, given: usize, expected: usize) -> Result<(), Failure> {

@@ -16,7 +16,7 @@ use super::dry_run::{self, Prediction};
 use super::loading::Loading;
 use super::report::Costs;
 use super::running::{Running, Start};
-use super::{OutputTo, Protocol, RoleName, failed};
+use super::{OutputTo, Protocol, RoleName, failed, scheme_name};
 use crate::console;
 use crate::failure::Failure;
 use sets::{NUMBER_BITS, OwnSet};
@@ -93,7 +93,9 @@ struct Document<'a> {
     own_values: usize,
     rows: u32,
     ands: u64,
-    scheme: &'a str,
+    protocol: &'a str,
+    /// `null` with GMW.
+    scheme: Option<&'a str>,
     transfers: &'a str,
     transport: &'a str,
     #[serde(flatten)]
@@ -108,7 +110,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { connecting, protocol, rows, json, .. } = arguments;
     let (role, rows, json) = (arguments.role.role(), *rows, *json);
     // The garbler knows the order of this output: it gets the common values in another instance.
-    let settings = Settings { learns: Learns::Evaluator, ..protocol.settings() };
+    let settings = Settings { learns: Learns::Evaluator, ..protocol.settings()? };
     let tells = match protocol.output_to() {
         OutputTo::Both => true,
         OutputTo::Evaluator => false,
@@ -121,7 +123,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let values = table::column(&arguments.file, &arguments.column, arguments.delimiter)?;
     let set = OwnSet::new(values, role, rows as usize)?;
     let input = set.input()?;
-    let mut loading = Loading::spawn(move || Ok(generate::intersection(rows, NUMBER_BITS)))?;
+    let circuit = move || Ok(generate::intersection(rows, NUMBER_BITS));
+    let mut loading = Loading::spawn(settings.protocol, circuit)?;
     let traffic = |schedule: &Schedule| traffic(schedule, &settings, tells.then_some(rows));
     if arguments.dry_run {
         let loaded = loading.wait()?;
@@ -137,14 +140,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let common = find(&mut running, schedule, &input, tells.then_some(rows));
     let common = common.map_err(|error| explained(&error, rows))?;
     let common = common.map(|numbers| set.named(&numbers));
-    let (transport, costs) = (running.transport, running.finish()?);
+    let (transport, costs) = (running.transport, running.finish(settings.protocol)?);
     let document = Document {
         role: role.to_string(),
         common: common.as_deref().filter(|_| tells || role == Role::Evaluator),
         own_values: set.len(),
         rows,
         ands: schedule.shape().ands,
-        scheme: settings.scheme.name(),
+        protocol: settings.protocol.name(),
+        scheme: scheme_name(&settings),
         transfers: protocol.transfers.name(),
         transport,
         costs: &costs,

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use circuit::Shape;
-use compute::{Phase, PhaseFigures, peak_memory};
+use compute::{Phase, PhaseFigures, Protocol, Settings, peak_memory};
 use serde::Serialize;
 
-use super::Arguments;
+use super::{Arguments, scheme_name};
 use crate::circuits::hex_of;
 use crate::console;
 use crate::failure::Failure;
@@ -14,6 +14,7 @@ use crate::failure::Failure;
 /// What a run has given and taken.
 pub(super) struct Report<'a> {
     pub(super) arguments: &'a Arguments,
+    pub(super) settings: Settings,
     pub(super) transport: &'static str,
     pub(super) shape: &'a Shape,
     pub(super) output: Option<&'a [u8]>,
@@ -37,7 +38,9 @@ struct Document<'a> {
     role: String,
     circuit: &'a str,
     circuit_digest: String,
-    scheme: &'a str,
+    protocol: &'a str,
+    /// `null` with GMW.
+    scheme: Option<&'a str>,
     transfers: &'a str,
     transport: &'a str,
     instances: u64,
@@ -63,12 +66,16 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    pub(super) fn new(timings: &Timings, figures: &[PhaseFigures; 5]) -> Self {
+    pub(super) fn new(
+        timings: &Timings,
+        figures: &[PhaseFigures; Phase::ALL.len()],
+        protocol: Protocol,
+    ) -> Self {
         let before = [
             PhaseDocument::before("load", timings.load),
             PhaseDocument::before("connect", timings.connect),
         ];
-        let phases = Phase::ALL.iter().zip(figures);
+        let phases = Phase::ALL.iter().zip(figures).filter(|(phase, _)| phase.is_of(protocol));
         let phases = phases.map(|(phase, figures)| PhaseDocument::new(*phase, figures));
         Self {
             total_s: timings.total.as_secs_f64(),
@@ -150,7 +157,8 @@ impl Report<'_> {
             role: arguments.role().to_string(),
             circuit: arguments.circuit(),
             circuit_digest: hex_of(&shape.digest),
-            scheme: arguments.protocol.scheme.name(),
+            protocol: self.settings.protocol.name(),
+            scheme: scheme_name(&self.settings),
             transfers: arguments.protocol.transfers.name(),
             transport,
             instances: arguments.repeat.get(),

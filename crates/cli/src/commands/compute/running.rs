@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use circuit::Schedule;
 use compute::predict::Traffic;
-use compute::{Reason, Role, Session, Settings, Watch};
+use compute::{Protocol, Reason, Role, Session, Settings, Watch};
 
 use super::connection::{self, Connecting, Met};
 use super::dry_run;
@@ -89,7 +89,7 @@ impl Running {
     ///
     /// # Errors
     /// If what was sent last does not arrive.
-    pub(super) fn finish(self) -> Result<Costs, Failure> {
+    pub(super) fn finish(self, protocol: Protocol) -> Result<Costs, Failure> {
         let figures = self.session.figures();
         self.session.finish().map_err(|error| failed(&error))?;
         let timings = Timings {
@@ -98,7 +98,7 @@ impl Running {
             connect: self.connect,
             load: self.load,
         };
-        Ok(Costs::new(&timings, &figures))
+        Ok(Costs::new(&timings, &figures, protocol))
     }
 
     /// Shows on a terminal how many of these ANDs are done, until it is dropped.

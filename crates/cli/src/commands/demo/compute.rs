@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use circuit::{Schedule, generate};
-use compute::{Phase, PhaseFigures, Role, Session, Settings};
+use compute::{Phase, PhaseFigures, Protocol, Role, Session, Settings};
 use indicatif::HumanCount;
 use serde::Serialize;
 use transport::{
@@ -31,7 +31,7 @@ struct Party {
     role: Role,
     input: &'static [u8; 16],
     output: Option<Vec<u8>>,
-    figures: [PhaseFigures; 5],
+    figures: [PhaseFigures; Phase::ALL.len()],
     /// All that it has received, decrypted.
     received: Vec<u8>,
 }
@@ -138,7 +138,7 @@ impl Party {
     }
 
     fn document(&self, other: &Self) -> PartyDocument {
-        let phases = Phase::ALL.iter().zip(&self.figures);
+        let phases = phases().map(|(at, phase)| (phase, &self.figures[at]));
         PartyDocument {
             role: self.role.to_string(),
             input: hex_of(self.input),
@@ -150,7 +150,7 @@ impl Party {
                 Verdict::TooShort => None,
             },
             received_has_other_input: self.has_received(other.input),
-            phases: phases.map(|(phase, it)| PhaseDocument::new(*phase, it)).collect(),
+            phases: phases.map(|(phase, it)| PhaseDocument::new(phase, it)).collect(),
         }
     }
 
@@ -168,6 +168,12 @@ impl Party {
             self.role, other.role
         )
     }
+}
+
+/// The phases of Yao's protocol, with their places among all.
+fn phases() -> impl Iterator<Item = (usize, Phase)> {
+    let all = Phase::ALL.into_iter().enumerate();
+    all.filter(|(_, phase)| phase.is_of(Protocol::Yao))
 }
 
 fn is_right(parties: &[Party; 2]) -> bool {
@@ -198,15 +204,14 @@ fn print(parties: &[Party; 2]) -> Result<(), Failure> {
         row(evaluator, "block"),
     ];
     let ms = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
-    let phase = |(at, phase): (usize, &Phase)| {
+    let phase = |(at, phase): (usize, Phase)| {
         let [one, two] = [&garbler.figures[at], &evaluator.figures[at]];
         let sent = [one, two].map(|it| HumanCount(it.bytes_sent).to_string());
         let [from_garbler, from_evaluator] = sent;
         [phase.name().to_owned(), ms(one.time.max(two.time)), from_garbler, from_evaluator]
     };
     let header = ["phase", "time", "bytes of the garbler", "of the evaluator"].map(str::to_owned);
-    let phases: Vec<_> =
-        [header].into_iter().chain(Phase::ALL.iter().enumerate().map(phase)).collect();
+    let phases: Vec<_> = [header].into_iter().chain(phases().map(phase)).collect();
     let sides = [Side::Left, Side::Right, Side::Right, Side::Right];
     let verdict = if is_right(parties) { "the same" } else { "ANOTHER" };
     let text = format!(

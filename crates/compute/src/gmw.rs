@@ -1,0 +1,154 @@
+//! The protocol of Goldreich, Micali and Wigderson, for two parties that follow it (paper 004,
+//! appendix A.3 and table 5): each wire's value is the sum of a share of each party.
+//!
+//! Shares of a linear gate's output are computed by each party alone. An AND takes a triple and an
+//! exchange of two bits in each direction; all ANDs of a level share one exchange. A thread makes
+//! the triples, as far ahead as its queue allows, while another evaluates the gates.
+//! `docs/protocols/gmw.md` specifies it.
+
+pub(crate) mod gates;
+pub(crate) mod triples;
+mod words;
+
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use blocks::Block;
+use circuit::{Shape, Source};
+
+use crate::error::{Error, Phase};
+use crate::party::{Party, SetUp};
+use crate::wire::{Begin, Frame, Kind};
+use gates::Shares;
+use triples::{AHEAD, Supply, Triples};
+
+/// Runs one instance, as either party.
+///
+/// # Errors
+/// If the other party computes something else, or the connection fails.
+pub(crate) fn run(
+    party: &mut Party,
+    setup: &mut SetUp,
+    source: &dyn Source,
+    input: &[u8],
+) -> Result<Option<Vec<u8>>, Error> {
+    let shape = source.shape();
+    let [seed, choices] = [party.random.block(), party.random.block()];
+    let party = &*party;
+    let (made, triples) = sync_channel(AHEAD);
+    let (ands, supply) = (shape.ands, Supply::new(triples, gates::max_len(shape)));
+    let (output, made) = thread::scope(|scope| {
+        let making = scope.spawn(move || {
+            let made = triples::make(party, setup, ands, choices, &made);
+            made.inspect_err(|error| party.frames.fail(error))
+        });
+        let output = evaluate(party, source, input, seed, supply);
+        let output = output.inspect_err(|error| party.frames.fail(error));
+        (output, making.join().unwrap_or(Err(Error::Failed)))
+    });
+    match (output, made) {
+        (Err(error), Err(other)) => Err(error.or(other)),
+        (output, made) => made.and(output),
+    }
+}
+
+/// Agrees, shares the inputs, evaluates all gates and opens the output.
+fn evaluate(
+    party: &Party,
+    source: &dyn Source,
+    input: &[u8],
+    seed: Block,
+    supply: Supply,
+) -> Result<Option<Vec<u8>>, Error> {
+    let Party { role, frames, figures, .. } = party;
+    let shape = source.shape();
+    figures.enter(Phase::Agreement);
+    let begin = begin(party, shape);
+    frames.send(Frame::of(Kind::Begin, &begin.to_bytes()))?;
+    frames.send(Frame::of(Kind::Share, &seed.to_bytes()))?;
+    begin.check(&frames.expect(Kind::Begin)?)?;
+    figures.leave(Phase::Agreement);
+    figures.enter(Phase::Inputs);
+    let theirs = frames.expect_len(Kind::Share, 16)?;
+    let theirs = Block::from_bytes(theirs[..].try_into().expect("16 bytes"));
+    let mut shares = Shares::new(shape, *role);
+    figures.count(Phase::Inputs, || shares.set_inputs(shape, *role, input, [seed, theirs]));
+    figures.leave(Phase::Inputs);
+    figures.enter(Phase::Gates);
+    // Waiting takes no processor time.
+    figures.count(Phase::Gates, || evaluate_gates(party, source, &mut shares, supply))?;
+    figures.leave(Phase::Gates);
+    figures.enter(Phase::Output);
+    let output = output(party, &shares, shape);
+    figures.leave(Phase::Output);
+    output
+}
+
+/// What the parties agree on: no scheme, and nothing public of it.
+fn begin(party: &Party, shape: &Shape) -> Begin {
+    let Party { settings, number, .. } = party;
+    let begin = Begin::new(*number, shape, settings.scheme, settings.learns, Block::ZERO);
+    Begin { scheme: 0, ..begin }
+}
+
+/// Evaluates all gates.
+fn evaluate_gates(
+    party: &Party,
+    source: &dyn Source,
+    shares: &mut Shares,
+    mut supply: Supply,
+) -> Result<(), Error> {
+    let mut triples = Triples::default();
+    for part in (0..source.parts()).map(|index| source.part(index)) {
+        shares.begin(&part);
+        for batch in part.batches() {
+            if shares.must_open_before(batch) {
+                exchange(party, shares, &mut supply, &mut triples)?;
+            }
+            shares.add(batch);
+        }
+        if shares.waiting() > 0 {
+            exchange(party, shares, &mut supply, &mut triples)?;
+        }
+        shares.end(&part);
+    }
+    Ok(())
+}
+
+/// Exchanges the opened bits of a level with the other party.
+fn exchange(
+    party: &Party,
+    shares: &mut Shares,
+    supply: &mut Supply,
+    triples: &mut Triples,
+) -> Result<(), Error> {
+    let Party { frames, figures, .. } = party;
+    let ands = shares.waiting();
+    supply.take(ands, triples)?;
+    let mut frame = frames.frame(Kind::Open);
+    shares.open(triples, frame.content());
+    let len = frame.len();
+    frames.send(frame)?;
+    shares.close(triples, &frames.expect_len(Kind::Open, len)?);
+    figures.add_ands(ands as u64);
+    Ok(())
+}
+
+/// Tells the other party the own shares of the output if it may learn it, and adds its shares.
+fn output(party: &Party, shares: &Shares, shape: &Shape) -> Result<Option<Vec<u8>>, Error> {
+    let Party { role, frames, settings, .. } = party;
+    let mut output = shares.packed(&shape.outputs);
+    let is_told = settings.learns.includes(*role);
+    let told = if settings.learns.includes(role.other()) { &output[..] } else { &[] };
+    frames.send(Frame::of(Kind::Output, told))?;
+    let theirs = frames.expect_len(Kind::Output, if is_told { output.len() } else { 0 })?;
+    if !is_told {
+        return Ok(None);
+    }
+    output.iter_mut().zip(theirs).for_each(|(own, other)| *own ^= other);
+    let rest = shape.outputs.len() % 8;
+    if let Some(last) = output.last_mut().filter(|_| rest > 0) {
+        *last &= (1 << rest) - 1;
+    }
+    Ok(Some(output))
+}

@@ -1,0 +1,335 @@
+//! Triples: shared random bits a and b, and shares of c = a AND b. Each is used for one AND.
+//!
+//! With shares a1, b1 of the garbler and a2, b2 of the evaluator, c has two terms of both parties:
+//! a1 b2 and a2 b1. Each takes one random transfer, in which the evaluator chooses with its own
+//! bit (Asharov, Lindell, Schneider, Zohner 2013): the garbler has bits x0 and x1, so
+//! let a1 = x0 + x1; the evaluator has the one that it chose with b2, which is x0 + a1 b2. All
+//! transfers go the same way, so that one set-up will do, and the garbler answers nothing.
+
+use std::sync::mpsc::{Receiver, SyncSender};
+
+use blocks::Block;
+use blocks::prg::Prg;
+use zeroize::{Zeroize as _, Zeroizing};
+
+use super::words;
+use crate::error::{Error, Phase};
+use crate::party::{Party, SetUp, Transfers};
+use crate::wire::Kind;
+
+/// The triples of a frame.
+pub(crate) const PART: usize = 1 << 13;
+
+/// The parts that are made before the gates need them. What the evaluator sends of them, 256 KiB
+/// for each, must fit into the garbler's queue, so that a frame *open* can arrive behind it.
+pub(super) const AHEAD: usize = 64;
+
+/// Packed bits of one party, as many words of each.
+#[derive(Default)]
+pub(crate) struct Triples {
+    pub(crate) a: Vec<u64>,
+    pub(crate) b: Vec<u64>,
+    pub(crate) c: Vec<u64>,
+}
+
+impl Drop for Triples {
+    fn drop(&mut self) {
+        self.a.zeroize();
+        self.b.zeroize();
+        self.c.zeroize();
+    }
+}
+
+/// The numbers of triples of the frames for so many ANDs. Each is a multiple of 64.
+pub(crate) fn parts(ands: u64) -> impl Iterator<Item = usize> {
+    let rest = usize::try_from(ands % PART as u64).unwrap_or(0);
+    let last = (rest > 0).then(|| rest.next_multiple_of(64));
+    (0..ands / PART as u64).map(|_| PART).chain(last)
+}
+
+/// The number of transfers of so many triples.
+pub(crate) const fn transfers(triples: usize) -> usize {
+    2 * triples
+}
+
+/// Makes the triples of all ANDs. The evaluator's choices come from the seed.
+///
+/// # Errors
+/// If the transfers fail, or nobody waits for the triples any more.
+pub(super) fn make(
+    party: &Party,
+    setup: &mut SetUp,
+    ands: u64,
+    seed: Block,
+    made: &SyncSender<Triples>,
+) -> Result<(), Error> {
+    if ands == 0 {
+        return Ok(());
+    }
+    let transfers = setup.wait()?;
+    party.figures.enter(Phase::Triples);
+    match transfers {
+        Transfers::Sender(sender) => receive(party, sender, ands, made)?,
+        Transfers::Receiver(receiver) => send(party, receiver, ands, seed, made)?,
+    }
+    party.figures.leave(Phase::Triples);
+    Ok(())
+}
+
+/// The garbler's part: it sends in the transfers, and receives their columns.
+fn receive(
+    party: &Party,
+    sender: &mut ot::extension::Sender,
+    ands: u64,
+    made: &SyncSender<Triples>,
+) -> Result<(), Error> {
+    let Party { frames, figures, settings, .. } = party;
+    let mut keys = Zeroizing::new(Vec::with_capacity(transfers(PART)));
+    for count in parts(ands) {
+        let message = frames.triples(settings.transfers.message_len(transfers(count)))?;
+        let triples =
+            figures.count(Phase::Triples, || of_sender(sender, &message, count, &mut keys));
+        frames.recycle(message);
+        made.send(triples.map_err(failed)?).map_err(|_| Error::Failed)?;
+    }
+    Ok(())
+}
+
+/// The evaluator's part.
+fn send(
+    party: &Party,
+    receiver: &mut ot::extension::Receiver,
+    ands: u64,
+    seed: Block,
+    made: &SyncSender<Triples>,
+) -> Result<(), Error> {
+    let Party { frames, figures, .. } = party;
+    let mut choices = Prg::new(seed);
+    let mut keys = Zeroizing::new(Vec::with_capacity(transfers(PART)));
+    for count in parts(ands) {
+        let mut frame = frames.frame(Kind::Triples);
+        let triples = figures.count(Phase::Triples, || {
+            of_receiver(receiver, &mut choices, count, &mut keys, frame.content())
+        });
+        frames.send(frame)?;
+        made.send(triples.map_err(failed)?).map_err(|_| Error::Failed)?;
+    }
+    Ok(())
+}
+
+fn failed(error: ot::Error) -> Error {
+    Error::from(error).in_phase(Phase::Triples)
+}
+
+/// The garbler's triples, from the evaluator's message. `count` is a multiple of 64.
+pub(crate) fn of_sender(
+    sender: &mut ot::extension::Sender,
+    message: &[u8],
+    count: usize,
+    keys: &mut Vec<[Block; 2]>,
+) -> Result<Triples, ot::Error> {
+    keys.resize(transfers(count), [Block::ZERO; 2]);
+    sender.random(message, keys)?;
+    let zeros = lasts(keys, |[zero, _]| zero.lsb());
+    let sums = lasts(keys, |[zero, one]| zero.lsb() ^ one.lsb());
+    let (a, b) = sums.split_at(sums.len() / 2);
+    Ok(triples(a, b, &zeros))
+}
+
+/// The evaluator's triples. Its message is appended. `count` is a multiple of 64.
+pub(crate) fn of_receiver(
+    receiver: &mut ot::extension::Receiver,
+    choices: &mut Prg,
+    count: usize,
+    keys: &mut Vec<Block>,
+    message: &mut Vec<u8>,
+) -> Result<Triples, ot::Error> {
+    let mut chosen = Zeroizing::new(vec![Block::ZERO; transfers(count) / 128]);
+    choices.fill(&mut chosen);
+    let chosen = Block::bytes_of(&chosen);
+    keys.resize(transfers(count), Block::ZERO);
+    receiver.random(chosen, keys, message)?;
+    let (words, _) = chosen.as_chunks();
+    let own = words.iter().map(|word| u64::from_le_bytes(*word));
+    let own: Zeroizing<Vec<u64>> = Zeroizing::new(own.collect());
+    // The first half was chosen with b.
+    let (b, a) = own.split_at(own.len() / 2);
+    Ok(triples(a, b, &lasts(keys, |key| key.lsb())))
+}
+
+/// Triples with these a and b, and the shares of the mixed products that were transferred.
+fn triples(a: &[u64], b: &[u64], transferred: &[u64]) -> Triples {
+    let (first, second) = transferred.split_at(transferred.len() / 2);
+    let shares = first.iter().zip(second).map(|(first, second)| first ^ second);
+    let c = shares.zip(a.iter().zip(b)).map(|(shares, (a, b))| shares ^ (a & b));
+    Triples { c: c.collect(), a: a.to_vec(), b: b.to_vec() }
+}
+
+/// A bit of each item, packed.
+fn lasts<T>(items: &[T], bit: impl Fn(&T) -> bool) -> Zeroizing<Vec<u64>> {
+    let (groups, _) = items.as_chunks::<64>();
+    let word = |group: &[T; 64]| words::pack(&std::array::from_fn(|at| u8::from(bit(&group[at]))));
+    Zeroizing::new(groups.iter().map(word).collect())
+}
+
+/// The triples that are made, to be taken in any number of bits.
+pub(super) struct Supply {
+    made: Receiver<Triples>,
+    /// Those that were made and not all taken.
+    rest: Triples,
+    /// How many bits of them were taken.
+    taken: usize,
+}
+
+impl Supply {
+    /// A supply from which at most `most` triples are taken at a time.
+    pub(super) fn new(made: Receiver<Triples>, most: usize) -> Self {
+        // Never more than that is held, so that secrets are not copied to other places.
+        let words = || Vec::with_capacity((most + 2 * PART) / 64);
+        Self { made, rest: Triples { a: words(), b: words(), c: words() }, taken: 0 }
+    }
+
+    /// Replaces `triples` by the next `count`. Bits of a word that has fewer are 0.
+    ///
+    /// # Errors
+    /// If no more are made.
+    pub(super) fn take(&mut self, count: usize, triples: &mut Triples) -> Result<(), Error> {
+        self.fill(count)?;
+        for (rest, bits) in [
+            (&self.rest.a, &mut triples.a),
+            (&self.rest.b, &mut triples.b),
+            (&self.rest.c, &mut triples.c),
+        ] {
+            copy(rest, self.taken, count, bits);
+        }
+        self.taken += count;
+        Ok(())
+    }
+
+    /// Waits until there are `count`.
+    fn fill(&mut self, count: usize) -> Result<(), Error> {
+        let Self { made, rest, taken } = self;
+        while 64 * rest.a.len() - *taken < count {
+            let more = made.recv().map_err(|_| Error::Failed)?;
+            for (rest, more) in
+                [(&mut rest.a, &more.a), (&mut rest.b, &more.b), (&mut rest.c, &more.c)]
+            {
+                rest.drain(..*taken / 64);
+                rest.extend_from_slice(more);
+            }
+            *taken %= 64;
+        }
+        Ok(())
+    }
+}
+
+/// Copies `count` bits from bit `start` on.
+fn copy(from: &[u64], start: usize, count: usize, to: &mut Vec<u64>) {
+    let (first, shift) = (start / 64, start % 64);
+    to.clear();
+    to.extend((first..).take(count.div_ceil(64)).map(|at| {
+        let next = from.get(at + 1).map_or(0, |next| (next << 1) << (63 - shift));
+        from[at] >> shift | next
+    }));
+    if let Some(last) = to.last_mut() {
+        // Bits of later triples must not be sent with these.
+        *last &= u64::MAX >> (count.next_multiple_of(64) - count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use ot::extension::{Extension, Kind, ReceiverSetUp, Security, SenderSetUp};
+
+    use super::*;
+
+    #[test]
+    fn the_shares_of_c_are_those_of_the_product() {
+        let mut random = Prg::new(Block::from(1));
+        for kind in Kind::ALL {
+            for security in [Security::SemiHonest, Security::MaliciousReceiver] {
+                let extension = Extension { kind, security };
+                let (sender, message) = SenderSetUp::new(extension, random.block(), random.block());
+                let (mut receiver, reply) =
+                    ReceiverSetUp::new(extension, random.block()).receive(&message).unwrap();
+                let mut sender = sender.receive(&reply).unwrap();
+                for count in [64, PART, 64 * 3] {
+                    let mut message = Vec::new();
+                    let theirs = of_receiver(
+                        &mut receiver,
+                        &mut random,
+                        count,
+                        &mut Vec::new(),
+                        &mut message,
+                    );
+                    assert_eq!(message.len(), extension.message_len(transfers(count)));
+                    let theirs = theirs.unwrap();
+                    let ours = of_sender(&mut sender, &message, count, &mut Vec::new()).unwrap();
+                    check(&ours, &theirs, count);
+                }
+            }
+        }
+    }
+
+    fn check(ours: &Triples, theirs: &Triples, count: usize) {
+        let mut ones = [0; 6];
+        for i in 0..count / 64 {
+            let a = ours.a[i] ^ theirs.a[i];
+            let b = ours.b[i] ^ theirs.b[i];
+            assert_eq!(ours.c[i] ^ theirs.c[i], a & b);
+            let of = |it: &Triples| [it.a[i], it.b[i], it.c[i]];
+            for (ones, word) in ones.iter_mut().zip([of(ours), of(theirs)].concat()) {
+                *ones += word.count_ones() as usize;
+            }
+        }
+        assert_eq!(ours.a.len(), count / 64);
+        if count == PART {
+            // Each share is a fair bit: 8 standard deviations.
+            let deviation = |ones: usize| ones.abs_diff(count / 2) < 8 * 46;
+            assert!(ones.into_iter().all(deviation), "{ones:?}");
+        }
+    }
+
+    #[test]
+    fn any_number_of_bits_is_taken_in_order() {
+        let mut rng = fastrand::Rng::with_seed(2);
+        let words: Vec<u64> = (0..300).map(|_| rng.u64(..)).collect();
+        let (sender, made) = sync_channel(words.len());
+        let mut left = &words[..];
+        while !left.is_empty() {
+            let (part, rest) = left.split_at(rng.usize(1..=left.len().min(9)));
+            let [a, b, c] = [0, 1, 2].map(|n| part.iter().map(|word| word ^ n).collect());
+            sender.send(Triples { a, b, c }).unwrap();
+            left = rest;
+        }
+        drop(sender);
+        let mut supply = Supply::new(made, 400);
+        let (mut taken, mut triples) = (0, Triples::default());
+        let bit = |words: &[u64], at: usize| words[at / 64] >> (at % 64) & 1;
+        while taken < 64 * words.len() {
+            let count = rng.usize(1..400).min(64 * words.len() - taken);
+            supply.take(count, &mut triples).unwrap();
+            assert_eq!(triples.a.len(), count.div_ceil(64));
+            for at in 0..64 * triples.a.len() {
+                let expected = if at < count { bit(&words, taken + at) } else { 0 };
+                assert_eq!(bit(&triples.a, at), expected, "{count} from {taken}");
+                let of_b = u64::from(at < count && (taken + at) % 64 == 0);
+                assert_eq!(bit(&triples.b, at), expected ^ of_b);
+            }
+            taken += count;
+        }
+        supply.take(1, &mut triples).unwrap_err();
+    }
+
+    #[test]
+    fn parts_are_whole_words_for_all_ands() {
+        for ands in [0, 1, 64, 65, 8_191, 8_192, 8_193, 1_000_000] {
+            let parts: Vec<usize> = parts(ands).collect();
+            let made: usize = parts.iter().sum();
+            assert!((ands..ands + 64).contains(&(made as u64)), "{ands}");
+            assert!(parts.iter().all(|part| part % 64 == 0 && (1..=PART).contains(part)));
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What a run of GMW will take.
+
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use circuit::{Circuit, FIRST_INPUT, Schedule, Source};
+use zeroize::Zeroizing;
+
+use super::{Traffic, frame, scaled, set_up, timed};
+use crate::error::Error;
+use crate::gmw::gates::{Level, Shares};
+use crate::gmw::triples::{self, PART, Triples};
+use crate::random::Random;
+use crate::session::Session;
+use crate::settings::{Role, Settings};
+use crate::wire::Begin;
+
+/// The exchanges that are made to measure how long one takes.
+const EXCHANGES: u32 = 128;
+
+/// What the parties send.
+pub(super) fn traffic(source: &dyn Source, settings: &Settings, instances: u32) -> Traffic {
+    let (opened, exchanges) = exchanges(source);
+    let shape = source.shape();
+    let output = shape.outputs.len().div_ceil(8);
+    let told = |role| frame(if settings.learns.includes(role) { output } else { 0 });
+    let message = |count| frame(settings.transfers.message_len(triples::transfers(count)));
+    let columns: u64 = triples::parts(shape.ands).map(message).sum();
+    let both = frame(Begin::LEN) + frame(16) + opened;
+    let sent = [both + told(Role::Evaluator), both + columns + told(Role::Garbler)];
+    // Both send at once, so that an exchange takes half a round trip. With the exchanges there are
+    // those of the seeds and of the output, and before the first instance one more of the set-up.
+    let halves = exchanges.saturating_add(2).saturating_mul(instances).saturating_add(1);
+    Traffic::of_session(settings, instances, sent, halves.div_ceil(2))
+}
+
+/// The bytes that a party opens in an instance, and in how many exchanges.
+fn exchanges(source: &dyn Source) -> (u64, u32) {
+    let mut level = Level::new(source.shape());
+    let (mut bytes, mut exchanges) = (0, 0_u32);
+    let mut exchange = |level: &mut Level| {
+        if level.len() > 0 {
+            bytes += frame(2 * level.len().div_ceil(8));
+            exchanges = exchanges.saturating_add(1);
+            level.clear();
+        }
+    };
+    for part in (0..source.parts()).map(|index| source.part(index)) {
+        for batch in part.batches() {
+            if level.ends_before(batch) {
+                exchange(&mut level);
+            }
+            level.add(batch.ands);
+        }
+        exchange(&mut level);
+    }
+    (bytes, exchanges)
+}
+
+/// What the steps of one instance of GMW take, as measured here.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GmwSteps {
+    /// The set-up of the transfers, with both parties at work at the same time.
+    pub set_up: Duration,
+    /// The triples, on one core at each party.
+    pub triples: Duration,
+    /// The gates, on one core at each party, with what each exchange takes without a network.
+    pub gates: Duration,
+}
+
+impl GmwSteps {
+    /// Makes triples, evaluates as much of a circuit as is possible in about `limit`, and exchanges
+    /// bits with another thread.
+    ///
+    /// # Errors
+    /// If the system gives no random bytes, no thread or no sockets.
+    pub fn measure(
+        source: &dyn Source,
+        settings: &Settings,
+        limit: Duration,
+    ) -> Result<Self, Error> {
+        let (set_up, per_part) = parts(settings)?;
+        let ands = source.shape().ands;
+        let triples = scaled(per_part, ands, PART as u64);
+        let (_, exchanges) = exchanges(source);
+        let gates = gates(source, limit) + exchange(settings)? * exchanges;
+        Ok(Self { set_up, triples, gates })
+    }
+
+    /// What so many instances take where the network takes `network` in all. Triples are made and
+    /// sent while gates are evaluated; the gates wait for the network at each exchange.
+    pub fn total(&self, network: Duration, instances: u32) -> Duration {
+        self.set_up + (self.triples * instances).max(network + self.gates * instances)
+    }
+}
+
+/// What the set-up takes, and the triples of a frame at the slower party.
+fn parts(settings: &Settings) -> Result<(Duration, Duration), Error> {
+    let mut random = Random::system()?;
+    let offset = random.block().with_lsb(true);
+    let (set_up, mut sender, mut receiver) = set_up(settings, offset, &mut random)?;
+    let mut choices = blocks::prg::Prg::new(random.block());
+    let mut keys = (Zeroizing::new(Vec::new()), Zeroizing::new(Vec::new()));
+    let mut least = Duration::MAX;
+    // The first one is slower: memory is new.
+    for _ in 0..3 {
+        let mut message = Vec::new();
+        let (made, theirs) = timed(|| {
+            triples::of_receiver(&mut receiver, &mut choices, PART, &mut keys.0, &mut message)
+        });
+        made?;
+        let (made, ours) = timed(|| triples::of_sender(&mut sender, &message, PART, &mut keys.1));
+        made?;
+        least = least.min(theirs.max(ours));
+    }
+    Ok((set_up, least))
+}
+
+/// What one party computes of the gates.
+fn gates(source: &dyn Source, limit: Duration) -> Duration {
+    let shape = source.shape();
+    let mut shares = Shares::new(shape, Role::Garbler);
+    let mut triples = Triples::default();
+    let mut content = Vec::new();
+    let mut exchange = |shares: &mut Shares| {
+        let words = shares.waiting().div_ceil(64);
+        for bits in [&mut triples.a, &mut triples.b, &mut triples.c] {
+            bits.clear();
+            bits.resize(words, 0);
+        }
+        content.clear();
+        shares.open(&triples, &mut content);
+        shares.close(&triples, &content);
+    };
+    let (start, mut done) = (Instant::now(), 0);
+    for part in (0..source.parts()).map(|index| source.part(index)) {
+        shares.begin(&part);
+        for batch in part.batches() {
+            if shares.must_open_before(batch) {
+                exchange(&mut shares);
+            }
+            shares.add(batch);
+            done += (batch.ands.len() + batch.linear.len()) as u64;
+            if start.elapsed() > limit {
+                return scaled(start.elapsed(), shape.ands + shape.xors + shape.nots, done);
+            }
+        }
+        exchange(&mut shares);
+        shares.end(&part);
+    }
+    start.elapsed()
+}
+
+/// What an exchange takes without a network: both parties' threads wake each other.
+fn exchange(settings: &Settings) -> Result<Duration, Error> {
+    let mut circuit = Circuit::new(&[1, 1]);
+    let last = (0..EXCHANGES).fold(FIRST_INPUT, |wire, _| circuit.and(wire, FIRST_INPUT + 1));
+    circuit.output(&[last]);
+    let schedule = Schedule::new(&circuit);
+    let (here, there) = UnixStream::pair().map_err(Error::system)?;
+    let party = |socket: UnixStream, role: Role| {
+        let reader = socket.try_clone().map_err(Error::system)?;
+        let mut session = Session::over(reader, socket, role, *settings)?;
+        session.run(&schedule, &[1])?;
+        let start = Instant::now();
+        session.run(&schedule, &[1])?;
+        let took = start.elapsed();
+        session.finish().map(|()| took)
+    };
+    let took: Result<Duration, Error> = thread::scope(|scope| {
+        let other = scope.spawn(|| party(there, Role::Evaluator));
+        let took = party(here, Role::Garbler);
+        other.join().unwrap_or(Err(Error::Failed))?;
+        took
+    });
+    Ok(took? / EXCHANGES)
+}
+
+#[cfg(test)]
+mod tests {
+    use circuit::generate;
+
+    use super::*;
+    use crate::settings::Protocol;
+
+    #[test]
+    fn measuring_gives_all_steps() {
+        let schedule = Schedule::new(&generate::aes128());
+        let settings = Settings { protocol: Protocol::Gmw, ..Settings::default() };
+        let limit = Duration::from_millis(20);
+        let steps = GmwSteps::measure(&schedule, &settings, limit).unwrap();
+        for step in [steps.set_up, steps.triples, steps.gates] {
+            assert!(step > Duration::ZERO && step < Duration::from_secs(10), "{steps:?}");
+        }
+        let network = Duration::from_secs(20);
+        assert_eq!(steps.total(network, 1), steps.set_up + steps.gates + network);
+    }
+
+    #[test]
+    fn exchanges_are_as_many_as_the_depth() {
+        let circuits = [
+            generate::aes128(),
+            generate::sha256(32),
+            generate::minimum(900, 900, 20),
+            generate::intersection(50, 32),
+            generate::edit_distance(9, 7, 3),
+            generate::millionaires(32),
+        ];
+        for circuit in circuits {
+            let schedule = Schedule::in_one_part(&circuit);
+            let (bytes, exchanges) = exchanges(&schedule);
+            assert_eq!(exchanges, circuit.depth());
+            let bits = schedule.shape().ands / 4;
+            assert!((bits..bits + 7 * u64::from(exchanges) + 1).contains(&bytes));
+        }
+    }
+}
