@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use circuit::{Circuit, bits, bristol, generate};
+use circuit::{Circuit, Schedule, bits, bristol, generate};
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
@@ -24,6 +24,39 @@ pub(crate) fn load(name: &str) -> Result<Circuit, Failure> {
         _ => Failure::reading(Path::new(name), &error),
     })?;
     bristol::read(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))
+}
+
+/// A circuit of [`load`], or a generated one and how often it is repeated: NAME:N is the circuit N
+/// times, each time on its last output as the evaluator's input.
+///
+/// # Errors
+/// As [`load`], and if there is no number.
+pub(crate) fn rounds(name: &str) -> Result<(Circuit, Option<u64>), Failure> {
+    let repeated =
+        name.split_once(':').and_then(|(circuit, times)| Some((generate::named(circuit)?, times)));
+    let Some((circuit, times)) = repeated else { return Ok((load(name)?, None)) };
+    let times = times.parse().map_err(|_| {
+        Failure::Usage(format!("{name}: say after the colon how many times, as in aes128:1000"))
+    })?;
+    Ok((circuit, Some(times)))
+}
+
+/// The schedule of a circuit of [`rounds`]; `schedule` makes that of one which is not repeated.
+///
+/// # Errors
+/// As [`rounds`], and if the circuit cannot be repeated.
+pub(crate) fn schedule(
+    name: &str,
+    schedule: impl FnOnce(&Circuit) -> Schedule,
+) -> Result<Schedule, Failure> {
+    let (circuit, rounds) = rounds(name)?;
+    let Some(times) = rounds else { return Ok(schedule(&circuit)) };
+    Schedule::repeated(&circuit, times).ok_or_else(|| {
+        Failure::Usage(format!(
+            "{name}: only a circuit whose output is as long as the evaluator's input can be \
+             repeated, at least once"
+        ))
+    })
 }
 
 /// The bits of a party's input: bit i is bit `i mod 8` of byte `i div 8`.

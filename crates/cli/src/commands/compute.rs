@@ -57,7 +57,8 @@ pub(crate) struct Arguments {
     connecting: Connecting,
     /// The circuit: aes128 (the garbler's key, the evaluator's block), sha256 (one padded block of
     /// 64 bytes, of which the garbler has the first), mincut (the minimum of 12,500 numbers of 20
-    /// bits of each party), or a file in one of Bristol's formats
+    /// bits of each party), aes128:N or sha256:N (N times, each time on the last output as the
+    /// evaluator's input), or a file in one of Bristol's formats
     #[arg(long, value_name = "NAME|FILE", required = true)]
     circuit: Option<String>,
     /// This party's input in hexadecimal; of a FILE's circuit, bit i is bit i mod 8 of byte i div

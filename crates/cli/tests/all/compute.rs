@@ -205,6 +205,44 @@ fn json_has_what_each_phase_took() {
 }
 
 #[test]
+fn many_gates_take_no_more_memory_than_a_few() {
+    // AES-128 has 36,663 gates: these are 36 million.
+    let circuit = "aes128:1000";
+    let [garbler, evaluator] =
+        [KEY, BLOCK].map(|input| format!("--circuit {circuit} --input {input} --threads 2 --json"));
+    let ended = both(&words(&garbler), &words(&evaluator));
+    let eval = Command::new(env!("CARGO_BIN_EXE_sunder"))
+        .args(["circuit", "eval", circuit, "--garbler", KEY, "--evaluator", BLOCK])
+        .output()
+        .unwrap();
+    let expected = String::from_utf8(eval.stdout).unwrap();
+    for party in ended.map(|party| party.json()) {
+        assert_eq!(party["output"], expected.trim_end());
+        let gates = party["ands"].as_u64().unwrap() + party["xors"].as_u64().unwrap();
+        assert!(gates > 20_000_000, "{gates}");
+        // The tables alone have 205 MB.
+        let peak = party["peak_memory_bytes"].as_u64().unwrap();
+        assert!(peak > 1 << 20 && peak < 128 << 20, "{peak}");
+    }
+}
+
+#[test]
+fn only_a_circuit_of_its_own_output_is_repeated() {
+    for (circuit, said) in [
+        ("mincut:2", "as long as the evaluator's input"),
+        ("aes128:0", "at least once"),
+        ("aes128:x", "how many times"),
+    ] {
+        let info =
+            Command::new(env!("CARGO_BIN_EXE_sunder")).args(["circuit", "info", circuit]).output();
+        let info = info.unwrap();
+        let errors = String::from_utf8(info.stderr).unwrap();
+        assert_eq!(info.status.code(), Some(2), "{errors}");
+        assert!(errors.contains(said), "{errors}");
+    }
+}
+
+#[test]
 fn a_block_of_sha_256_is_divided_between_the_parties() {
     // "abc", padded.
     let block = format!("61626380{}18", "00".repeat(59));

@@ -1,5 +1,6 @@
 //! `sunder circuit eval`.
 
+use circuit::{Schedule, evaluate_64};
 use serde::Serialize;
 
 use crate::circuits;
@@ -15,7 +16,8 @@ use crate::failure::Failure;
 #[command(after_help = "Example: sunder circuit eval aes128 \\
     --garbler 000102030405060708090a0b0c0d0e0f --evaluator 00112233445566778899aabbccddeeff")]
 pub(crate) struct Arguments {
-    /// A circuit's file, or aes128, sha256, mincut
+    /// A circuit's file, or aes128, sha256, mincut; aes128:N and sha256:N are N times, each time
+    /// on the last output
     #[arg(value_name = "FILE")]
     circuit: String,
     /// The garbler's input, in hexadecimal
@@ -39,10 +41,14 @@ struct Document {
 /// # Errors
 /// If there is no such circuit, or an input does not fit it.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let circuit = circuits::load(&arguments.circuit)?;
-    let mut inputs = circuits::input("garbler", &arguments.garbler, circuit.garbler_inputs())?;
-    inputs.extend(circuits::input("evaluator", &arguments.evaluator, circuit.evaluator_inputs())?);
-    let output = circuits::to_hex(&circuit.evaluate(&inputs));
+    let schedule = circuits::schedule(&arguments.circuit, Schedule::new)?;
+    let shape = schedule.shape();
+    let mut inputs = circuits::input("garbler", &arguments.garbler, shape.garbler_inputs)?;
+    inputs.extend(circuits::input("evaluator", &arguments.evaluator, shape.evaluator_inputs)?);
+    let words: Vec<u64> = inputs.into_iter().map(u64::from).collect();
+    let output: Vec<bool> =
+        evaluate_64(&schedule, &words).into_iter().map(|word| word & 1 == 1).collect();
+    let output = circuits::to_hex(&output);
     if arguments.json {
         return console::print_json(&Document { output });
     }

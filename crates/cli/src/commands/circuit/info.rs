@@ -1,5 +1,6 @@
 //! `sunder circuit info`.
 
+use circuit::Schedule;
 use serde::Serialize;
 
 use crate::circuits;
@@ -14,7 +15,8 @@ use crate::table::{Side, aligned};
 #[derive(clap::Args)]
 #[command(after_help = "Example: sunder circuit info aes128")]
 pub(crate) struct Arguments {
-    /// A circuit's file, or aes128, sha256, mincut
+    /// A circuit's file, or aes128, sha256, mincut; aes128:N and sha256:N are N times, each time
+    /// on the last output
     #[arg(value_name = "FILE")]
     circuit: String,
     /// Print one JSON document on standard output
@@ -27,11 +29,12 @@ struct Document {
     garbler_inputs: u32,
     evaluator_inputs: u32,
     outputs: usize,
-    gates: usize,
+    gates: u64,
     and: u64,
     xor: u64,
     inv: u64,
-    depth: u32,
+    /// `null` if it is repeated.
+    depth: Option<u32>,
     sha256: String,
 }
 
@@ -40,18 +43,22 @@ struct Document {
 /// # Errors
 /// If there is no such circuit.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let circuit = circuits::load(&arguments.circuit)?;
-    let counts = circuit.counts();
+    let (circuit, rounds) = circuits::rounds(&arguments.circuit)?;
+    let (counts, times) = (circuit.counts(), rounds.unwrap_or(1));
+    let digest = match rounds {
+        Some(_) => circuits::schedule(&arguments.circuit, Schedule::new)?.shape().digest,
+        None => circuit.digest(),
+    };
     let document = Document {
         garbler_inputs: circuit.garbler_inputs(),
         evaluator_inputs: circuit.evaluator_inputs(),
         outputs: circuit.outputs().len(),
-        gates: circuit.len(),
-        and: counts.ands,
-        xor: counts.xors,
-        inv: counts.nots,
-        depth: circuit.depth(),
-        sha256: circuits::hex_of(&circuit.digest()),
+        gates: (circuit.len() as u64).saturating_mul(times),
+        and: counts.ands.saturating_mul(times),
+        xor: counts.xors.saturating_mul(times),
+        inv: counts.nots.saturating_mul(times),
+        depth: rounds.is_none().then(|| circuit.depth()),
+        sha256: circuits::hex_of(&digest),
     };
     if arguments.json {
         return console::print_json(&document);
@@ -64,7 +71,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ["AND", &document.and.to_string()],
         ["XOR", &document.xor.to_string()],
         ["INV", &document.inv.to_string()],
-        ["depth", &document.depth.to_string()],
+        [
+            "depth",
+            &document.depth.map_or("that of a round, many times".into(), |it| it.to_string()),
+        ],
         ["SHA-256", &document.sha256],
     ];
     let rows = rows.map(|row| row.map(str::to_owned));

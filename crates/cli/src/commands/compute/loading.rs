@@ -30,21 +30,17 @@ pub(super) struct Loaded {
 }
 
 impl Loading {
-    /// Begins to load a circuit, for this protocol.
+    /// Begins to load a circuit.
     ///
     /// # Errors
     /// If there are no threads.
     pub(super) fn spawn(
-        protocol: Protocol,
-        load: impl FnOnce() -> Result<Circuit, Failure> + Send + 'static,
+        load: impl FnOnce() -> Result<Schedule, Failure> + Send + 'static,
     ) -> Result<Self, Failure> {
         let start = Instant::now();
         let (done, result) = channel();
         let work = move || {
-            let loaded = load().map(|circuit| {
-                let schedule = schedule(&circuit, protocol);
-                Loaded { schedule, load: start.elapsed() }
-            });
+            let loaded = load().map(|schedule| Loaded { schedule, load: start.elapsed() });
             // Nobody waits for it any more after an error.
             let _ = done.send(loaded);
         };
@@ -103,10 +99,10 @@ pub(super) fn start(
         };
         let garbler = if role == Role::Garbler { own } else { rest };
         let garbler = u32::try_from(garbler).unwrap_or(0);
-        Loading::spawn(protocol, move || Ok(generate::sha256(garbler)))?
+        Loading::spawn(move || Ok(schedule(&generate::sha256(garbler), protocol)))?
     } else {
         let name = name.to_owned();
-        Loading::spawn(protocol, move || circuits::load(&name))?
+        Loading::spawn(move || circuits::schedule(&name, |circuit| schedule(circuit, protocol)))?
     };
     let Some(input) = input else { return Ok(loading) };
     match name {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::connection::Connecting;
 use super::dry_run::{self, Prediction};
-use super::loading::Loading;
+use super::loading::{Loading, schedule};
 use super::report::Costs;
 use super::running::{Running, Start};
 use super::{OutputTo, Protocol, RoleName, failed, scheme_name};
@@ -123,8 +123,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let values = table::column(&arguments.file, &arguments.column, arguments.delimiter)?;
     let set = OwnSet::new(values, role, rows as usize)?;
     let input = set.input()?;
-    let circuit = move || Ok(generate::intersection(rows, NUMBER_BITS));
-    let mut loading = Loading::spawn(settings.protocol, circuit)?;
+    let of_protocol = settings.protocol;
+    let circuit = move || Ok(schedule(&generate::intersection(rows, NUMBER_BITS), of_protocol));
+    let mut loading = Loading::spawn(circuit)?;
     let traffic = |schedule: &Schedule| traffic(schedule, &settings, tells.then_some(rows));
     if arguments.dry_run {
         let loaded = loading.wait()?;
