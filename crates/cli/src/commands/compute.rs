@@ -3,6 +3,7 @@
 mod connection;
 mod dry_run;
 mod loading;
+mod network;
 mod psi;
 mod report;
 mod running;

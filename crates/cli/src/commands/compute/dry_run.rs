@@ -6,11 +6,10 @@ use compute::predict::{GmwSteps, Steps, Traffic};
 use compute::{Protocol, Role, Settings};
 use serde::Serialize;
 use transport::Exchange;
-use transport::choice::{Decision, examine};
 
-use super::connection::{self, Connecting};
+use super::connection::Connecting;
 use super::loading::Loaded;
-use crate::commands::transport::failed;
+use super::network;
 use crate::console;
 use crate::failure::Failure;
 
@@ -82,12 +81,12 @@ pub(super) fn run(
 ) -> Result<(), Failure> {
     let &Prediction { connecting, circuit, role, settings, instances, json } = prediction;
     let exchange = exchange(traffic, role);
-    let decision = match &connecting.connect {
-        Some(address) => Some(examined(connecting, address, exchange)?),
+    let network = match &connecting.connect {
+        Some(address) => Some(network::examined(connecting, address, exchange, role)?),
         None => None,
     };
-    let network = decision.as_ref().and_then(|decision| decision.predicted);
-    let waiting = network.unwrap_or_default();
+    let time = network.as_ref().and_then(|network| network.time);
+    let waiting = time.unwrap_or_default();
     let failed = |error| super::failed(&error);
     let seconds = |time: Duration| Some(time.as_secs_f64());
     let (set_up, predicted, steps) = match settings.protocol {
@@ -123,23 +122,12 @@ pub(super) fn run(
         load_s: loaded.load.as_secs_f64(),
         set_up_s: set_up.as_secs_f64(),
         steps,
-        network_s: network.map(|it| it.as_secs_f64()),
-        transport: decision.as_ref().map(|it| it.transport),
-        reason: decision.as_ref().map(|it| &it.reason[..]),
+        network_s: time.map(|it| it.as_secs_f64()),
+        transport: network.as_ref().map(|it| it.transport),
+        reason: network.as_ref().map(|it| &it.reason[..]),
         predicted_s: predicted.as_secs_f64(),
     };
     if json { console::print_json(&document) } else { print(&document) }
-}
-
-/// The path to the party that listens there, and what follows from it.
-fn examined(
-    connecting: &Connecting,
-    address: &str,
-    exchange: Exchange,
-) -> Result<Decision, Failure> {
-    let options = connection::options(connecting, Some(exchange))?;
-    let examined = examine(address, &options, exchange).map_err(|error| failed(&error))?;
-    Ok(examined.decision)
 }
 
 fn print(document: &Document) -> Result<(), Failure> {
