@@ -1,7 +1,7 @@
 //! The built-in experiments.
 
 /// The name and the text of each.
-const ALL: [(&str, &str); 31] = [
+const ALL: [(&str, &str); 32] = [
     ("links", include_str!("../../experiments/links.toml")),
     ("capacity", include_str!("../../experiments/capacity.toml")),
     ("capacity-tcp", include_str!("../../experiments/capacity-tcp.toml")),
@@ -33,6 +33,7 @@ const ALL: [(&str, &str); 31] = [
     ("compute-links", include_str!("../../experiments/compute-links.toml")),
     ("compute-delay", include_str!("../../experiments/compute-delay.toml")),
     ("compute-loss", include_str!("../../experiments/compute-loss.toml")),
+    ("compute-gmw", include_str!("../../experiments/compute-gmw.toml")),
 ];
 
 /// The name and the text of each built-in experiment.
