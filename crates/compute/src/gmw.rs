@@ -15,6 +15,7 @@ use std::thread;
 
 use blocks::Block;
 use circuit::{Shape, Source};
+use sharing::wipe_stack;
 
 use crate::error::{Error, Phase};
 use crate::party::{Party, SetUp};
@@ -40,9 +41,11 @@ pub(crate) fn run(
     let (output, made) = thread::scope(|scope| {
         let making = scope.spawn(move || {
             let made = triples::make(party, setup, ands, choices, &made);
+            wipe_stack();
             made.inspect_err(|error| party.frames.fail(error))
         });
         let output = evaluate(party, source, input, seed, supply);
+        wipe_stack();
         let output = output.inspect_err(|error| party.frames.fail(error));
         (output, making.join().unwrap_or(Err(Error::Failed)))
     });
