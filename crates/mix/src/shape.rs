@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-/// n_g of the paper.
+/// `n_g` of the paper.
 pub(crate) const MEMBERS: RangeInclusive<usize> = 2..=1024;
 /// m of the paper.
 pub(crate) const SLOTS_PER_MEMBER: RangeInclusive<usize> = 1..=1024;
@@ -38,7 +38,7 @@ pub struct ShapeError {
 }
 
 impl Shape {
-    /// A group of `members` (n_g), with `slots_per_member` (m) slots of `slot_len` bytes each, of
+    /// A group of `members` (`n_g`), with `slots_per_member` (m) slots of `slot_len` bytes each, of
     /// which a member writes `writes` (s) in an exchange, and reads `reads` (q) of all.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Shape {
         Ok(shape)
     }
 
-    /// n_g, the number of members.
+    /// `n_g`, the number of members.
     pub fn members(&self) -> usize {
         self.members
     }
@@ -97,11 +97,7 @@ impl Shape {
     }
 }
 
-fn check(
-    what: &'static str,
-    value: usize,
-    range: RangeInclusive<usize>,
-) -> Result<(), ShapeError> {
+fn check(what: &'static str, value: usize, range: RangeInclusive<usize>) -> Result<(), ShapeError> {
     let (min, max) = range.into_inner();
     if (min..=max).contains(&value) { Ok(()) } else { Err(ShapeError { what, value, min, max }) }
 }
