@@ -15,7 +15,7 @@ mod tests;
 mod train;
 
 pub(crate) use host::info;
-pub(crate) use net::{ProbeEndpoint, probe};
+pub(crate) use net::{ProbeEndpoint, Probing};
 pub use packet::{HostInfo, MAX_PACKET_LEN};
 pub use path::Losses;
 pub(crate) use path::direction;

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,9 +13,9 @@ use super::known::Known;
 use super::racing::{HEAD_START, Racing};
 use crate::model::{Exchange, Path, predict};
 use crate::options::{Options, PathEstimate, Security};
-use crate::probe::{self, Losses};
+use crate::probe::{self, Losses, Probing};
 use crate::stream::ByteStream;
-use crate::transports::{self, names};
+use crate::transports::{self, names, tcp};
 
 /// An exchange of which nothing is known.
 const ASSUMED: Exchange = Exchange { sent: 1_000_000, received: 1_000_000, rounds: 1 };
@@ -117,41 +116,38 @@ impl<'a> Choosing<'a> {
     /// Measures the path while TCP connects.
     fn measure(self, earlier: Losses) -> Chosen {
         let started_at = Instant::now();
-        let mut racing = Racing::start(self.to, self.options);
+        let tcp = tcp::begin(self.to, self.options);
+        let probing = Probing::start(self.to);
+        // In this thread: on a short path, waking another one takes part of a round trip.
+        let tcp = tcp.and_then(|tcp| Ok((tcp.wait(HEAD_START)?, tcp)));
+        let tcp = match tcp {
+            Ok((true, tcp)) if self.is_short(started_at.elapsed()) => {
+                let chosen = self.without_path("tcp is near the fastest on so short a path");
+                return Chosen { stream: Some(tcp.finish()), ..chosen };
+            }
+            other => other.map(|(_, tcp)| tcp),
+        };
+        let mut racing = Racing::start(started_at, tcp, self.to, self.options);
         let congestion = self.options.congestion.clone();
         let own = move || probe::info(congestion.as_deref());
-        // Takes some milliseconds, in which the hello is on its way; on a short path it would be in
-        // TCP's way.
-        let (_wanted, is_wanted) = channel::<()>();
+        // Takes some milliseconds, in which the hello is on its way.
         let ahead = own.clone();
-        let _ = thread::Builder::new().name("auto".into()).spawn(move || {
-            if is_wanted.recv_timeout(HEAD_START) == Err(RecvTimeoutError::Timeout) {
-                ahead();
-            }
+        let _ = thread::Builder::new().name("auto".into()).spawn(ahead);
+        let mut measures_rates = false;
+        let measured = probing.and_then(|probing| {
+            probing.run(
+                |measured| {
+                    measures_rates = self.needs_rates(&measured.path(&own(), earlier));
+                    measures_rates
+                },
+                || {
+                    racing.tcp.connected_after().is_none_or(|connected_after| {
+                        let patience = (connected_after * UDP_PATIENCE).max(MIN_UDP_PATIENCE);
+                        started_at.elapsed() < connected_after + patience
+                    })
+                },
+            )
         });
-        let (mut measures_rates, mut is_short) = (false, false);
-        let measured = probe::probe(
-            self.to,
-            |measured| {
-                is_short = self.is_short(measured.round_trip);
-                measures_rates = !is_short && self.needs_rates(&measured.path(&own(), earlier));
-                measures_rates
-            },
-            || {
-                racing.tcp.connected_after().is_none_or(|connected_after| {
-                    let patience = (connected_after * UDP_PATIENCE).max(MIN_UDP_PATIENCE);
-                    !self.is_short(connected_after)
-                        && started_at.elapsed() < connected_after + patience
-                })
-            },
-        );
-        let connected_after = racing.tcp.connected_after();
-        is_short |= !measures_rates && connected_after.is_some_and(|after| self.is_short(after));
-        if is_short && racing.tcp.connects_within(HEAD_START) {
-            let stream = racing.take(transports::DEFAULT.name());
-            let chosen = self.without_path("tcp is near the fastest on so short a path");
-            return Chosen { stream, ..chosen };
-        }
         let (path, losses) = if let Ok(Some(measured)) = measured {
             (measured.path(&own(), earlier), measured.losses())
         } else {
@@ -170,8 +166,8 @@ impl<'a> Choosing<'a> {
         self.decided(&known, now, Some(racing))
     }
 
-    /// Whether TCP has connected before anything else has begun to, and the exchange is not large
-    /// enough for its path to be measured.
+    /// Whether TCP is used without anything else, as it connected in this time: before anything
+    /// else has begun to, for an exchange not large enough for its path to be measured.
     fn is_short(&self, round_trip: Duration) -> bool {
         // Whether rates are needed does not depend on those that are assumed.
         round_trip < HEAD_START && !self.needs_rates(&Path::assumed(round_trip, POSSIBLE_RATES[0]))
@@ -220,7 +216,7 @@ impl<'a> Choosing<'a> {
                 known.correction(transport, now)
             });
         if !known.has_rates && path.udp_passes {
-            let is_ready = |name: &str| racing.as_ref().is_none_or(|racing| racing.has(name));
+            let is_ready = |name: &str| racing.is_none() || Racing::has(name);
             self.choose_without_rates(&mut decision, known, now, is_ready);
         }
         let estimate = known.estimate();

@@ -11,7 +11,7 @@ use crate::address::resolve;
 use crate::error::{Error, Step};
 use crate::model::{Exchange, Path};
 use crate::options::{Options, PathEstimate, Security};
-use crate::probe::{self, HostInfo, Losses, Measured, direction};
+use crate::probe::{self, HostInfo, Losses, Measured, Probing, direction};
 use crate::transports::names;
 
 /// What is assumed where only the round-trip time is known: the rate of the path, in bytes/s.
@@ -59,7 +59,7 @@ fn examine_one(to: SocketAddr, options: &Options, exchange: Exchange) -> io::Res
         let start = Instant::now();
         TcpStream::connect_timeout(&to, limit).map(|_| start.elapsed())
     })?;
-    let measured = probe::probe(to, |_| true, || true)?;
+    let measured = Probing::start(to)?.run(|_| true, || true)?;
     let took = start.elapsed();
     let connected = connecting.join().map_err(|_| io::ErrorKind::Other)?;
     let tcp_connected = match (&connected, &measured) {
@@ -82,7 +82,7 @@ pub(crate) fn measure(to: SocketAddr, options: &Options) -> io::Result<Option<Pa
         return Ok(None);
     }
     let own = probe::info(options.congestion.as_deref());
-    let Some(measured) = probe::probe(to, |_| true, || true)? else { return Ok(None) };
+    let Some(measured) = Probing::start(to)?.run(|_| true, || true)? else { return Ok(None) };
     let (path, losses) = (measured.path(&own, Losses::default()), measured.losses());
     Ok(Known::new(&path, true, losses, 0).estimate())
 }

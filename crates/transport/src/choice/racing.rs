@@ -3,13 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::options::Options;
 use crate::stream::ByteStream;
-use crate::transports::{self, Transport};
+use crate::transports::{self, Transport, tcp};
 
 /// How long TCP and the hello are alone, before another transport connects too: on a short path
 /// its packets would be in the way.
@@ -18,30 +18,35 @@ pub(super) const HEAD_START: Duration = Duration::from_millis(3);
 /// Connections that are made at the same time, as long as nothing is known.
 pub(super) struct Racing {
     pub(super) tcp: Connecting,
-    /// Of [`transports::SECOND`], somewhat later.
+    /// Of [`transports::SECOND`].
     second: Connecting,
 }
 
 impl Racing {
-    pub(super) fn start(to: SocketAddr, options: &Options) -> Self {
-        let (first, second) = (options.clone(), options.clone());
+    /// Waits for TCP, which began to connect at `started_at`, and connects by another transport.
+    pub(super) fn start(
+        started_at: Instant,
+        tcp: io::Result<tcp::Connecting>,
+        to: SocketAddr,
+        options: &Options,
+    ) -> Self {
+        let options = options.clone();
         Self {
-            tcp: Connecting::start(Duration::ZERO, move || transports::DEFAULT.connect(to, &first)),
-            second: Connecting::start(HEAD_START, move || {
-                transports::SECOND.connect_held(to, &second)
+            tcp: Connecting::start(started_at, move || tcp?.finish()),
+            second: Connecting::start(Instant::now(), move || {
+                transports::SECOND.connect_held(to, &options)
             }),
         }
     }
 
     /// Whether a connection of this transport is being made.
-    pub(super) fn has(&self, transport: &str) -> bool {
-        transport == transports::DEFAULT.name()
-            || (transport == transports::SECOND.name() && self.second.is_begun())
+    pub(super) fn has(transport: &str) -> bool {
+        [transports::DEFAULT.name(), transports::SECOND.name()].contains(&transport)
     }
 
     /// The connection of the chosen transport, if it is being made; the others are closed.
     pub(super) fn take(self, transport: &str) -> Option<io::Result<Arc<dyn ByteStream>>> {
-        if !self.has(transport) {
+        if !Self::has(transport) {
             return None;
         }
         if transport == transports::DEFAULT.name() {
@@ -57,58 +62,34 @@ impl Racing {
 /// A connection that a thread makes.
 pub(super) struct Connecting {
     result: Receiver<io::Result<Arc<dyn ByteStream>>>,
-    /// Until it is dropped, the thread may begin.
-    _wanted: Sender<()>,
-    begins_at: Instant,
     started_at: Instant,
     connected: Option<(Duration, io::Result<Arc<dyn ByteStream>>)>,
 }
 
 impl Connecting {
-    /// Connects after some time, if it is not dropped before.
     fn start(
-        after: Duration,
+        started_at: Instant,
         connect: impl FnOnce() -> io::Result<Arc<dyn ByteStream>> + Send + 'static,
     ) -> Self {
-        let ((sender, result), (wanted, is_wanted)) = (channel(), channel::<()>());
-        let connecting = move || {
-            if after.is_zero() || is_wanted.recv_timeout(after) == Err(RecvTimeoutError::Timeout) {
-                let _ = sender.send(connect());
-            }
-        };
+        let (sender, result) = channel();
         // Without a thread there is no connection, and the transport connects later.
-        let _ = thread::Builder::new().name("auto".into()).spawn(connecting);
-        let started_at = Instant::now();
-        let begins_at = started_at + after;
-        Self { result, _wanted: wanted, begins_at, started_at, connected: None }
-    }
-
-    /// Whether it connects by now.
-    fn is_begun(&self) -> bool {
-        Instant::now() >= self.begins_at
+        let _ = thread::Builder::new().name("auto".into()).spawn(move || {
+            let _ = sender.send(connect());
+        });
+        Self { result, started_at, connected: None }
     }
 
     /// How long connecting took, if it is over.
     pub(super) fn connected_after(&mut self) -> Option<Duration> {
-        self.wait(Duration::ZERO);
+        if self.connected.is_none()
+            && let Ok(result) = self.result.try_recv()
+        {
+            self.connected = Some((self.started_at.elapsed(), result));
+        }
         match &self.connected {
             Some((after, Ok(_))) => Some(*after),
             // Who cannot connect by TCP needs UDP, and waits for it.
             _ => None,
-        }
-    }
-
-    /// Whether it connects in this time.
-    pub(super) fn connects_within(&mut self, time: Duration) -> bool {
-        self.wait(time);
-        matches!(&self.connected, Some((_, Ok(_))))
-    }
-
-    fn wait(&mut self, time: Duration) {
-        if self.connected.is_none()
-            && let Ok(result) = self.result.recv_timeout(time)
-        {
-            self.connected = Some((self.started_at.elapsed(), result));
         }
     }
 

@@ -18,61 +18,80 @@ use super::reflector::Reflector;
 const HEADER_LEN_V4: usize = 28;
 const HEADER_LEN_V6: usize = 48;
 /// How often the caller is asked whether to go on, before the server has answered.
-const CHECK_INTERVAL: Duration = Duration::from_micros(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Probes the path to a listener. `measures_rates` is asked when the server has answered: the
-/// round-trip time is known then, and the rates not. `is_waiting`: whether an answer is still
-/// waited for, every 0.2 ms. `None` if there is none: UDP does not pass, or who waited has stopped.
-///
-/// # Errors
-/// If the system gives no socket or no random bytes.
-pub(crate) fn probe(
+/// A probe of the path to a listener, whose first datagram is sent.
+pub(crate) struct Probing {
+    socket: Socket,
     to: SocketAddr,
-    mut measures_rates: impl FnMut(&Measured) -> bool,
-    mut is_waiting: impl FnMut() -> bool,
-) -> io::Result<Option<Measured>> {
-    let (any, header) = match to {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), HEADER_LEN_V4),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), HEADER_LEN_V6),
-    };
-    let socket = Socket::bind(&BindTo { local: SocketAddr::new(any, 0), device: None })?;
-    // Without them, times are those at which this thread was woken.
-    let _ = socket.enable_timestamps();
-    let mut received = RecvBuffer::new();
-    let mut datagram = Vec::new();
-    let mut prober = Prober::new(getrandom::u64()?, header, now());
-    let mut is_asked = false;
-    while let Some(deadline) = prober.poll_timeout() {
-        loop {
-            datagram.clear();
-            if !prober.poll_transmit(now(), &mut datagram) {
-                break;
+    prober: Prober,
+}
+
+impl Probing {
+    /// Sends the hello.
+    ///
+    /// # Errors
+    /// If the system gives no socket or no random bytes.
+    pub(crate) fn start(to: SocketAddr) -> io::Result<Self> {
+        let (any, header) = match to {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), HEADER_LEN_V4),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), HEADER_LEN_V6),
+        };
+        let socket = Socket::bind(&BindTo { local: SocketAddr::new(any, 0), device: None })?;
+        // Without them, times are those at which this thread was woken.
+        let _ = socket.enable_timestamps();
+        let mut probing = Self { socket, to, prober: Prober::new(getrandom::u64()?, header, now()) };
+        probing.transmit();
+        Ok(probing)
+    }
+
+    /// Measures the path. `measures_rates` is asked when the server has answered: the round-trip
+    /// time is known then, and the rates not. `is_waiting`: whether an answer is still waited for,
+    /// every ms. `None` if there is none: UDP does not pass, or who waited has stopped.
+    ///
+    /// # Errors
+    /// If the system does not let it wait or receive.
+    pub(crate) fn run(
+        mut self,
+        mut measures_rates: impl FnMut(&Measured) -> bool,
+        mut is_waiting: impl FnMut() -> bool,
+    ) -> io::Result<Option<Measured>> {
+        let mut received = RecvBuffer::new();
+        let mut is_asked = false;
+        while let Some(deadline) = self.prober.poll_timeout() {
+            self.transmit();
+            let mut sleep = deadline.saturating_sub(now());
+            if !self.prober.is_welcome() {
+                if !is_waiting() {
+                    return Ok(None);
+                }
+                sleep = sleep.min(CHECK_INTERVAL);
             }
+            wait(&self.socket, sleep)?;
+            while received.receive(&self.socket)? {
+                handle(&mut self.prober, &received, self.to);
+            }
+            handle(&mut self.prober, &received, self.to);
+            self.prober.handle_timeout(now());
+            if !is_asked && let Some(measured) = self.prober.measured() {
+                is_asked = true;
+                if !measures_rates(&measured) {
+                    return Ok(Some(measured));
+                }
+                self.prober.measure_rates(now());
+            }
+        }
+        Ok(self.prober.measured())
+    }
+
+    fn transmit(&mut self) {
+        let mut datagram = Vec::new();
+        while self.prober.poll_transmit(now(), &mut datagram) {
             // One by one, so that the kernel does not pass on a train as one packet.
-            socket.send_one(&datagram, to);
-        }
-        let mut sleep = deadline.saturating_sub(now());
-        if !prober.is_welcome() {
-            if !is_waiting() {
-                return Ok(None);
-            }
-            sleep = sleep.min(CHECK_INTERVAL);
-        }
-        wait(&socket, sleep)?;
-        while received.receive(&socket)? {
-            handle(&mut prober, &received, to);
-        }
-        handle(&mut prober, &received, to);
-        prober.handle_timeout(now());
-        if !is_asked && let Some(measured) = prober.measured() {
-            is_asked = true;
-            if !measures_rates(&measured) {
-                return Ok(Some(measured));
-            }
-            prober.measure_rates(now());
+            self.socket.send_one(&datagram, self.to);
+            datagram.clear();
         }
     }
-    Ok(prober.measured())
 }
 
 fn handle(prober: &mut Prober, received: &RecvBuffer, server: SocketAddr) {
@@ -134,11 +153,11 @@ mod tests {
     #[test]
     fn a_listener_answers_probes() {
         let listener = Listener::bind("127.0.0.1:0", &Options::new(Security::Insecure)).unwrap();
-        let measured = probe(listener.local_addr(), |_| true, || true).unwrap().unwrap();
+        let measured = Probing::start(listener.local_addr()).unwrap().run(|_| true, || true).unwrap().unwrap();
         assert!(measured.round_trip < Duration::from_millis(500));
         assert_eq!(measured.host, host::info(None));
         assert!(measured.host.reading_rate > 1_000_000);
-        let short = probe(listener.local_addr(), |_| false, || true).unwrap().unwrap();
+        let short = Probing::start(listener.local_addr()).unwrap().run(|_| false, || true).unwrap().unwrap();
         assert_eq!(short.up, None);
     }
 
@@ -146,8 +165,7 @@ mod tests {
     fn an_answer_that_nobody_waits_for_is_none() {
         let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut left = 3;
-        let measured = probe(
-            silent.local_addr().unwrap(),
+        let measured = Probing::start(silent.local_addr().unwrap()).unwrap().run(
             |_| true,
             || {
                 left -= 1;

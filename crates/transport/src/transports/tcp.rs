@@ -8,6 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use super::Transport;
@@ -48,6 +50,49 @@ impl Transport for Tcp {
 /// Connects by TCP.
 pub(crate) fn open(to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
     connect(to, Protocol::TCP, options)
+}
+
+/// A connection that the kernel is making, and nobody waits for yet.
+pub(crate) struct Connecting {
+    socket: Socket,
+    to: SocketAddr,
+    deadline: Instant,
+}
+
+/// Begins to connect by TCP.
+pub(crate) fn begin(to: SocketAddr, options: &Options) -> io::Result<Connecting> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    prepare(&socket, options)?;
+    socket.set_nonblocking(true)?;
+    let deadline = Instant::now() + options.connect_timeout;
+    match socket.connect(&to.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(Connecting { socket, to, deadline }),
+    }
+}
+
+impl Connecting {
+    /// Waits until it is connected or has failed, or for `limit`; whether it is connected.
+    pub(crate) fn wait(&self, limit: Duration) -> io::Result<bool> {
+        let limit = limit.min(self.deadline.saturating_duration_since(Instant::now()));
+        let limit = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+        let mut events = [PollFd::new(&self.socket, PollFlags::OUT)];
+        match poll(&mut events, Some(&limit)) {
+            Ok(0) | Err(Errno::INTR) => Ok(false),
+            Ok(_) => self.socket.take_error()?.map_or(Ok(true), Err),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The connection, once it is there, within [`Options::connect_timeout`] of its beginning.
+    pub(crate) fn finish(self) -> io::Result<Arc<dyn ByteStream>> {
+        while !self.wait(Duration::MAX)? {
+            if Instant::now() >= self.deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        Ok(Arc::new(Stream::new(self.socket.into(), self.to)?))
+    }
 }
 
 /// Connects by TCP or Multipath TCP.
