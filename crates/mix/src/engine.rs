@@ -4,8 +4,8 @@
 //!
 //! Both ends of an exchange are without input and output: what they return is carried to the other
 //! end. Set-up messages, if there are any, come before the first exchange of a connection. Each
-//! exchange is one round trip: the proxy's opening (which goes out with the start of the round), the
-//! member's request, the proxy's answer.
+//! exchange is one round trip: the proxy's opening (which goes out with the start of the round),
+//! the member's request, the proxy's answer.
 
 use crate::Mailbox;
 

@@ -3,9 +3,27 @@
 //!
 //! `docs/protocols/mix.md` specifies the protocol and says what is promised, and against whom.
 
+mod content;
+mod conversation;
+mod conversations;
 pub mod engine;
+mod epoch;
+mod group_key;
 mod mailbox;
+mod member;
+mod order;
+mod pair;
+mod round;
 mod shape;
+mod state;
 
+pub use content::MAX_TEXT_LEN;
+pub use conversations::Conversations;
+pub use epoch::{Epoch, EpochError, MemberInfo};
+pub use group_key::{GroupKey, Mask};
 pub use mailbox::Mailbox;
+pub use member::{Event, Exchange, Member, MemberError, MessageId, SendError};
+pub use order::Order;
+pub use round::{NONCE_LEN, Participant, ReadRound, RoundStart};
 pub use shape::{MAX_MAILBOX_LEN, Shape, ShapeError};
+pub use state::StateError;

@@ -1,0 +1,131 @@
+//! What a member has said to a partner and heard from it: fragments that wait to be acknowledged,
+//! and fragments that arrived.
+
+mod incoming;
+mod outgoing;
+
+use zeroize::Zeroizing;
+
+use crate::content::Content;
+use crate::state::{Reader, StateError};
+use incoming::Incoming;
+pub(crate) use outgoing::Full;
+use outgoing::Outgoing;
+
+/// How many fragments are sent beyond the last one that was acknowledged.
+const WINDOW: u32 = 16;
+/// For how many exchanges after the last text a conversation counts as current.
+const CURRENT: u64 = 256;
+
+/// Both directions of a conversation.
+pub(crate) struct Conversation {
+    outgoing: Outgoing,
+    incoming: Incoming,
+    /// The exchange after which there last was new text, of either end; 0: none since the start.
+    active: u64,
+}
+
+/// What a slot of the partner has brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// A message that it completed: each fragment that is awaited can complete more than one.
+    pub(crate) messages: Vec<String>,
+    /// The numbers of own messages that have arrived.
+    pub(crate) delivered: Vec<u64>,
+    /// Whether anything has changed that has to be stored.
+    pub(crate) changed: bool,
+}
+
+impl Conversation {
+    /// A new one, whose stream to the partner has this number.
+    pub(crate) fn new(stream: u64) -> Self {
+        let (outgoing, incoming) = (Outgoing::new(stream), Incoming::default());
+        Self { outgoing, incoming, active: 0 }
+    }
+
+    /// Appends a message, to be cut into fragments of at most `capacity` bytes.
+    pub(crate) fn push(
+        &mut self,
+        exchange: u64,
+        id: u64,
+        text: &str,
+        capacity: usize,
+    ) -> Result<(), Full> {
+        self.active = exchange;
+        self.outgoing.push(id, Zeroizing::new(text.as_bytes().to_vec()), capacity)
+    }
+
+    /// Whether there is something that was never sent: a fragment, or an acknowledgement.
+    pub(crate) fn has_new(&self) -> bool {
+        self.incoming.is_acknowledgement_due() || self.outgoing.has_new()
+    }
+
+    /// Whether a fragment that was sent has not been acknowledged.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.outgoing.has_sent()
+    }
+
+    /// How many messages have not been acknowledged.
+    pub(crate) fn undelivered(&self) -> usize {
+        self.outgoing.messages()
+    }
+
+    /// When there was new text, if the conversation is current at this exchange.
+    pub(crate) fn current(&self, exchange: u64) -> Option<u64> {
+        let recent = self.active > 0 && exchange - self.active < CURRENT;
+        (recent || self.undelivered() > 0).then_some(self.active)
+    }
+
+    /// The slot to write to the partner in this exchange: the next fragment, or, with `again` or
+    /// without a new one, the one that was sent least recently; and an acknowledgement.
+    pub(crate) fn write(
+        &mut self,
+        exchange: u64,
+        again: bool,
+        slot_len: usize,
+    ) -> Zeroizing<Vec<u8>> {
+        let (acknowledged_stream, acknowledged) = self.incoming.acknowledge();
+        let stream = self.outgoing.stream();
+        let (number, last, text) = self.outgoing.next(exchange, again).unwrap_or((0, false, &[]));
+        Content { stream, number, acknowledged_stream, acknowledged, last, text }.encode(slot_len)
+    }
+
+    /// Takes a slot of the partner. `capacity` is that of the slots to it.
+    pub(crate) fn read(
+        &mut self,
+        exchange: u64,
+        content: &Content<'_>,
+        capacity: usize,
+    ) -> Received {
+        let (stream, number) = (content.acknowledged_stream, content.acknowledged);
+        let delivered = self.outgoing.acknowledge(stream, number, capacity);
+        let messages = self.incoming.receive(content);
+        if messages.is_some() {
+            self.active = exchange;
+        }
+        Received {
+            changed: delivered.is_some() || messages.is_some(),
+            messages: messages.unwrap_or_default(),
+            delivered: delivered.unwrap_or_default(),
+        }
+    }
+
+    /// Cuts what waits into fragments of another length, in a new stream.
+    pub(crate) fn cut_again(&mut self, capacity: usize) {
+        self.outgoing.restart(self.outgoing.stream(), capacity);
+    }
+
+    pub(crate) fn encode(&self, out: &mut Zeroizing<Vec<u8>>) {
+        self.outgoing.encode(out);
+        self.incoming.encode(out);
+    }
+
+    pub(crate) fn decode(state: &mut Reader<'_>, capacity: usize) -> Result<Self, StateError> {
+        let outgoing = Outgoing::decode(state, capacity)?;
+        let incoming = Incoming::decode(state)?;
+        Ok(Self { outgoing, incoming, active: 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests;

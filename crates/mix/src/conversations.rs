@@ -1,0 +1,171 @@
+//! All conversations of a member, by the partners' keys, and their bytes for the state file.
+
+use std::collections::BTreeMap;
+
+use keys::PublicKey;
+use zeroize::Zeroizing;
+
+use crate::content::Content;
+use crate::conversation::{Conversation, Full, Received};
+use crate::state::{Reader, StateError};
+
+const VERSION: u8 = 1;
+/// How many are kept of partners that are no members.
+const MAX_FORMER: usize = 4096;
+
+/// All conversations of a member, which outlive epochs and restarts. Texts and partners are
+/// secret, and wiped on drop.
+pub struct Conversations {
+    /// The number of the stream to each new partner.
+    stream: u64,
+    /// The number of the last message.
+    last_id: u64,
+    /// The greatest epoch and round in it whose mailbox was read.
+    read: (u32, u64),
+    /// The bytes of a fragment.
+    capacity: usize,
+    partners: BTreeMap<[u8; 32], Conversation>,
+    generation: u64,
+}
+
+impl Conversations {
+    /// None yet, of a member that has no state. `now_us` is the time since 1970 in microseconds: by
+    /// it a partner notices that there was another state before.
+    pub fn new(now_us: u64) -> Self {
+        Self {
+            stream: now_us.max(1),
+            last_id: 0,
+            read: (0, 0),
+            capacity: 0,
+            partners: BTreeMap::new(),
+            generation: 0,
+        }
+    }
+
+    /// Grows with every change that has to be stored before the member's next request is sent, and
+    /// before its events are acted upon. If one is not stored, messages are lost or doubled after a
+    /// restart.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// How many messages were sent and not delivered yet.
+    pub fn undelivered(&self) -> usize {
+        self.partners.values().map(Conversation::undelivered).sum()
+    }
+
+    /// All that is stored. Secret.
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut out = Zeroizing::new(vec![VERSION]);
+        out.extend_from_slice(&self.stream.to_be_bytes());
+        out.extend_from_slice(&self.last_id.to_be_bytes());
+        out.extend_from_slice(&self.read.0.to_be_bytes());
+        out.extend_from_slice(&self.read.1.to_be_bytes());
+        out.extend_from_slice(&(self.capacity as u64).to_be_bytes());
+        out.extend_from_slice(&(self.partners.len() as u64).to_be_bytes());
+        for (partner, conversation) in &self.partners {
+            out.extend_from_slice(partner);
+            conversation.encode(&mut out);
+        }
+        out
+    }
+
+    /// What [`Self::to_bytes`] returned.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, StateError> {
+        let mut state = Reader(bytes);
+        if state.byte()? != VERSION {
+            return Err(StateError);
+        }
+        let mut all = Self::new(state.u64()?);
+        all.last_id = state.u64()?;
+        all.read = (state.u32()?, state.u64()?);
+        all.capacity = usize::try_from(state.u64()?).map_err(|_| StateError)?;
+        let count = state.u64()?;
+        if all.capacity == 0 && count > 0 {
+            return Err(StateError);
+        }
+        for _ in 0..count {
+            let partner = state.array()?;
+            let conversation = Conversation::decode(&mut state, all.capacity)?;
+            all.partners.insert(partner, conversation);
+        }
+        if state.0.is_empty() { Ok(all) } else { Err(StateError) }
+    }
+
+    /// Begins an epoch with these members, whose slots carry `capacity` bytes of text.
+    pub(crate) fn begin_epoch(&mut self, capacity: usize, is_member: impl Fn(&[u8; 32]) -> bool) {
+        if capacity != self.capacity {
+            self.generation += 1;
+            self.capacity = capacity;
+            self.partners.values_mut().for_each(|it| it.cut_again(capacity));
+        }
+        let former: Vec<[u8; 32]> =
+            self.partners.keys().filter(|key| !is_member(key)).copied().collect();
+        for key in former.iter().skip(MAX_FORMER) {
+            self.generation += 1;
+            self.partners.remove(key);
+        }
+    }
+
+    /// The epoch and the round of the last mailbox that was read.
+    pub(crate) fn last_read(&self) -> (u32, u64) {
+        self.read
+    }
+
+    /// The mailbox of a round of an epoch was read.
+    pub(crate) fn set_last_read(&mut self, epoch: u32, round: u64) {
+        self.read = (epoch, round);
+    }
+
+    /// The conversations there are.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8; 32], &Conversation)> {
+        self.partners.iter()
+    }
+
+    /// Appends a message to a partner. Returns its number.
+    pub(crate) fn push(
+        &mut self,
+        exchange: u64,
+        partner: &PublicKey,
+        text: &str,
+    ) -> Result<u64, Full> {
+        let (id, capacity) = (self.last_id + 1, self.capacity);
+        self.with(partner).push(exchange, id, text, capacity)?;
+        self.last_id = id;
+        self.generation += 1;
+        Ok(id)
+    }
+
+    /// The slot to write to a partner, which was among [`Self::iter`].
+    pub(crate) fn write(
+        &mut self,
+        exchange: u64,
+        partner: &PublicKey,
+        again: bool,
+        slot_len: usize,
+    ) -> Zeroizing<Vec<u8>> {
+        self.with(partner).write(exchange, again, slot_len)
+    }
+
+    /// Takes a slot of a partner.
+    pub(crate) fn read(
+        &mut self,
+        exchange: u64,
+        partner: &PublicKey,
+        content: &Content<'_>,
+    ) -> Received {
+        let capacity = self.capacity;
+        let received = self.with(partner).read(exchange, content, capacity);
+        self.generation += u64::from(received.changed);
+        received
+    }
+
+    fn with(&mut self, partner: &PublicKey) -> &mut Conversation {
+        let stream = self.stream;
+        let new = || Conversation::new(stream);
+        self.partners.entry(partner.to_bytes()).or_insert_with(new)
+    }
+}

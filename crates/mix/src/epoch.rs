@@ -1,0 +1,138 @@
+//! The members of a group between two changes, and their key.
+
+use std::collections::HashSet;
+
+use keys::PublicKey;
+
+use crate::{GroupKey, Shape};
+
+/// What a member knows of an epoch, checked.
+#[derive(Debug)]
+pub struct Epoch {
+    number: u32,
+    shape: Shape,
+    own: u16,
+    key: GroupKey,
+    members: Vec<MemberInfo>,
+}
+
+/// A member of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberInfo {
+    /// How it is called in the group.
+    pub name: String,
+    /// Its identity.
+    pub key: PublicKey,
+}
+
+/// Members that cannot be those of an epoch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EpochError {
+    /// The own key is not among them.
+    #[error("this client is not a member of epoch {0}")]
+    NotAMember(u32),
+    /// There are more than the group can have.
+    #[error("{members} members are more than {max}, for which the group has slots")]
+    TooMany {
+        /// How many there are.
+        members: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// Two have the same name or key.
+    #[error("two members have the name or the key of {0}")]
+    Twice(String),
+}
+
+impl Epoch {
+    /// An epoch, of which the member with the key `own` has learned the group key. A member's
+    /// number is its place in `members`.
+    ///
+    /// # Errors
+    /// If `own` is not the key of a member, there are more members than the shape has, or two have
+    /// the same name or key.
+    pub fn new(
+        number: u32,
+        shape: Shape,
+        own: &PublicKey,
+        key: GroupKey,
+        members: Vec<MemberInfo>,
+    ) -> Result<Self, EpochError> {
+        let max = shape.members();
+        if members.len() > max {
+            return Err(EpochError::TooMany { members: members.len(), max });
+        }
+        let (mut names, mut keys) = (HashSet::new(), HashSet::new());
+        let mut all = members.iter();
+        if let Some(twice) =
+            all.find(|it| !names.insert(&it.name) || !keys.insert(it.key.to_bytes()))
+        {
+            return Err(EpochError::Twice(twice.name.clone()));
+        }
+        let own = members.iter().position(|member| member.key == *own);
+        let own = own.and_then(|own| u16::try_from(own).ok());
+        let own = own.ok_or(EpochError::NotAMember(number))?;
+        Ok(Self { number, shape, own, key, members })
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The numbers of the group.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// This member's number.
+    pub fn own(&self) -> u16 {
+        self.own
+    }
+
+    /// The group key.
+    pub fn key(&self) -> &GroupKey {
+        &self.key
+    }
+
+    /// All members, by number.
+    pub fn members(&self) -> &[MemberInfo] {
+        &self.members
+    }
+
+    /// The number of the member with a name.
+    pub fn number_of(&self, name: &str) -> Option<u16> {
+        let number = self.members.iter().position(|member| member.name == name)?;
+        u16::try_from(number).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keys::SecretKey;
+
+    #[test]
+    fn members_of_an_epoch_are_checked() {
+        let member = |name: &str, key: u8| MemberInfo {
+            name: name.to_owned(),
+            key: SecretKey::new(&[key; 32]).public(),
+        };
+        let epoch = |own: u8, members: &[MemberInfo]| {
+            let own = SecretKey::new(&[own; 32]).public();
+            let shape = Shape::new(3, 2, 1, 3, 64).unwrap();
+            Epoch::new(4, shape, &own, GroupKey::new([0; 32]), members.to_vec())
+                .map(|epoch| epoch.own())
+        };
+        let (alice, bob, carol) = (member("alice", 1), member("bob", 2), member("carol", 3));
+        let three = [alice.clone(), bob.clone(), carol.clone()];
+        assert_eq!(epoch(2, &three), Ok(1));
+        assert_eq!(epoch(3, &three[..2]), Err(EpochError::NotAMember(4)));
+        let four = [alice.clone(), bob.clone(), carol, member("dave", 4)];
+        assert_eq!(epoch(1, &four), Err(EpochError::TooMany { members: 4, max: 3 }));
+        let twice = Err(EpochError::Twice("bob".to_owned()));
+        assert_eq!(epoch(1, &[alice.clone(), bob.clone(), member("bob", 3)]), twice);
+        let other = Err(EpochError::Twice("eve".to_owned()));
+        assert_eq!(epoch(1, &[alice, bob, member("eve", 2)]), other);
+    }
+}

@@ -1,0 +1,310 @@
+//! A member's end of the rounds: what it writes, what it reads, and what it learns from that.
+
+mod reading;
+mod writing;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use blocks::Block;
+use blocks::prg::Prg;
+use keys::{SecretKey, SharedKey};
+use zeroize::Zeroizing;
+
+use crate::content::{MAX_TEXT_LEN, capacity};
+use crate::order;
+use crate::pair::PairKeys;
+use crate::round::NONCE_LEN;
+use crate::{Conversations, Epoch, Mailbox, RoundStart};
+use reading::Reading;
+use writing::Written;
+
+/// A member in an epoch: does one exchange in each round, whether it has something to say or not.
+///
+/// Its driver carries each [`Exchange`] to the proxy by an engine, and what comes back to
+/// [`Self::handle_slots`]. What may be lost between the two is sent again in later rounds.
+pub struct Member {
+    identity: Arc<SecretKey>,
+    epoch: Epoch,
+    /// By number; none with itself.
+    pairs: Vec<Option<PairKeys>>,
+    numbers: HashMap<[u8; 32], u16>,
+    conversations: Conversations,
+    random: Prg,
+    least_participants: usize,
+    anonymity_set: usize,
+    /// How many exchanges this member has begun.
+    exchange: u64,
+    /// The greatest round of the epoch in which it has begun one.
+    round: u64,
+    /// The member that is read next in search of new conversations.
+    scan: u16,
+    /// What it wrote in its last exchanges, to compare.
+    written: VecDeque<Written>,
+    /// What it reads in the last exchange.
+    reading: Option<Reading>,
+    events: VecDeque<Event>,
+}
+
+/// A member's part of a round.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Exchange {
+    /// The nonce of its mask, for all to see.
+    pub nonce: [u8; NONCE_LEN],
+    /// What it adds to the mailbox of the round.
+    pub update: Mailbox,
+    /// The q slots that it reads of the mailbox before. Secret from the proxy. If nothing is read
+    /// in the round, they are there all the same.
+    pub reads: Vec<usize>,
+}
+
+/// The number of a message that a member has sent: it counts them over all partners, also after a
+/// restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MessageId(pub u64);
+
+/// What a member has learned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message has come, the next one of its sender.
+    Message {
+        /// The sender's name.
+        from: String,
+        /// The text.
+        text: String,
+    },
+    /// A message that was sent has arrived.
+    Delivered {
+        /// Its number.
+        id: MessageId,
+        /// The receiver's name.
+        to: String,
+    },
+    /// The mailbox is not that of this round and these participants: the proxy has replayed or
+    /// changed it, or a member has written into a slot that is not its own. Nothing of it is used.
+    NotOfThisRound {
+        /// The round.
+        round: u64,
+    },
+}
+
+/// The start of a round that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemberError {
+    /// It is of another epoch.
+    #[error("the proxy has opened a round of epoch {epoch} in epoch {own}")]
+    Epoch {
+        /// The proxy's.
+        epoch: u32,
+        /// The member's.
+        own: u32,
+    },
+    /// There was a later one before.
+    #[error("the proxy has opened round {round} after round {last}")]
+    Round {
+        /// Its number.
+        round: u64,
+        /// The number of the last one.
+        last: u64,
+    },
+    /// It has the mailbox of a round that is not over, or older than one that was read before.
+    #[error("the proxy gives the mailbox of round {read} in round {round} to read")]
+    Read {
+        /// Its number.
+        round: u64,
+        /// The number of the round that is to be read.
+        read: u64,
+    },
+    /// A participant is no member, or they are not in order.
+    #[error("the participants of round {0} are not members with ascending numbers")]
+    Participants(u64),
+}
+
+/// A message that cannot be sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The anonymity set is too small.
+    #[error(
+        "not sent: {participants} members took part in the last round, and the least is {least}"
+    )]
+    AnonymitySet {
+        /// How many took part.
+        participants: usize,
+        /// How many have to.
+        least: usize,
+    },
+    /// No other member has this name.
+    #[error("nobody in this group is called {0}")]
+    Unknown(String),
+    /// The text is empty.
+    #[error("there is no text to send")]
+    Empty,
+    /// The text is too long.
+    #[error("the text has {0} bytes; a message has at most {MAX_TEXT_LEN}")]
+    TooLong(usize),
+    /// Too much waits for this receiver.
+    #[error("too many messages wait for {0}")]
+    Full(String),
+}
+
+impl Member {
+    /// A member with these conversations. It sends only while `least_participants` have taken part
+    /// in the last round. The random bytes of `seed` are secret, and never used for another member.
+    #[expect(clippy::missing_panics_doc, reason = "a code has 32 bytes")]
+    pub fn new(
+        identity: Arc<SecretKey>,
+        epoch: Epoch,
+        conversations: Conversations,
+        least_participants: usize,
+        seed: [u8; 32],
+    ) -> Self {
+        let seed = Zeroizing::new(seed);
+        let seed = Zeroizing::new(SharedKey::new(&seed).authenticate(&[b"exchanges"]));
+        let seed = Block::from_bytes(*seed.first_chunk().expect("a code has 32 bytes"));
+        let mut member = Self {
+            identity,
+            epoch,
+            pairs: Vec::new(),
+            numbers: HashMap::new(),
+            conversations,
+            random: Prg::new(seed),
+            least_participants,
+            anonymity_set: 0,
+            exchange: 0,
+            round: 0,
+            scan: 0,
+            written: VecDeque::new(),
+            reading: None,
+            events: VecDeque::new(),
+        };
+        member.enter_epoch();
+        member
+    }
+
+    /// Leaves its epoch for another. Conversations go on, by the partners' keys.
+    pub fn begin_epoch(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+        self.enter_epoch();
+    }
+
+    fn enter_epoch(&mut self) {
+        let (members, own) = (self.epoch.members(), usize::from(self.epoch.own()));
+        let pair = |(number, member): (usize, &crate::MemberInfo)| {
+            (number != own).then(|| PairKeys::new(&self.identity, &member.key))
+        };
+        self.pairs = members.iter().enumerate().map(pair).collect();
+        self.numbers = (0..).zip(members).map(|(number, it)| (it.key.to_bytes(), number)).collect();
+        self.conversations.begin_epoch(capacity(self.epoch.shape().slot_len()), |key| {
+            self.numbers.contains_key(key)
+        });
+        (self.round, self.scan, self.reading) = (0, 0, None);
+        self.written.clear();
+    }
+
+    /// Begins the exchange of a round. If one was begun in the same round before, of which the
+    /// proxy has not taken the request, this one is in place of it.
+    ///
+    /// # Errors
+    /// If the start of the round cannot be. Nothing has changed then.
+    pub fn handle_round(&mut self, start: &RoundStart) -> Result<Exchange, MemberError> {
+        self.check(start)?;
+        self.exchange += 1;
+        self.round = start.round;
+        let (nonce, update) = self.write(start.round);
+        let reading = self.choose(start);
+        let reads = reading.slots().collect();
+        self.reading = Some(reading);
+        Ok(Exchange { nonce, update, reads })
+    }
+
+    fn check(&self, start: &RoundStart) -> Result<(), MemberError> {
+        let (epoch, own, round, last) = (start.epoch, self.epoch.number(), start.round, self.round);
+        if epoch != own {
+            return Err(MemberError::Epoch { epoch, own });
+        }
+        if round < last {
+            return Err(MemberError::Round { round, last });
+        }
+        let Some(read) = &start.read else { return Ok(()) };
+        if read.round >= round || (epoch, read.round) < self.conversations.last_read() {
+            return Err(MemberError::Read { round, read: read.round });
+        }
+        let members = || read.participants.iter().map(|it| usize::from(it.member));
+        let ascending = members().zip(members().skip(1)).all(|(one, next)| one < next);
+        let known = members().all(|member| member < self.epoch.members().len());
+        if ascending && known { Ok(()) } else { Err(MemberError::Participants(read.round)) }
+    }
+
+    /// Takes the slots of the last exchange, in the order of its `reads`. Ignored if nothing was to
+    /// be read in it.
+    pub fn handle_slots(&mut self, slots: &[Vec<u8>]) {
+        if let Some(reading) = self.reading.take() {
+            self.read(&reading, slots);
+        }
+    }
+
+    /// Queues a message to the member with a name. It is delivered once, after those before it.
+    ///
+    /// # Errors
+    /// If there is no such member, the text is empty or too long, too much waits for the receiver,
+    /// or too few took part in the last round.
+    pub fn send(&mut self, to: &str, text: &str) -> Result<MessageId, SendError> {
+        if !self.is_anonymous() {
+            let (participants, least) = (self.anonymity_set, self.least_participants);
+            return Err(SendError::AnonymitySet { participants, least });
+        }
+        let number = self.epoch.number_of(to).filter(|&number| number != self.epoch.own());
+        let number = number.ok_or_else(|| SendError::Unknown(to.to_owned()))?;
+        if text.is_empty() {
+            return Err(SendError::Empty);
+        }
+        if text.len() > MAX_TEXT_LEN {
+            return Err(SendError::TooLong(text.len()));
+        }
+        let partner = &self.epoch.members()[usize::from(number)].key;
+        let id = self.conversations.push(self.exchange.max(1), partner, text);
+        id.map(MessageId).map_err(|_| SendError::Full(to.to_owned()))
+    }
+
+    /// The next thing that it has learned. See [`Conversations::generation`] for what is to be done
+    /// before.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// How many members took part in the last round that was read and found in order: among so many
+    /// the proxy cannot tell who wrote. 0 before the first.
+    pub fn anonymity_set(&self) -> usize {
+        self.anonymity_set
+    }
+
+    /// Whether the anonymity set is large enough to send.
+    fn is_anonymous(&self) -> bool {
+        self.anonymity_set >= self.least_participants
+    }
+
+    /// The epoch.
+    pub fn epoch(&self) -> &Epoch {
+        &self.epoch
+    }
+
+    /// The conversations, to be stored.
+    pub fn conversations(&self) -> &Conversations {
+        &self.conversations
+    }
+
+    /// The conversations, of a member that ends.
+    pub fn into_conversations(self) -> Conversations {
+        self.conversations
+    }
+
+    /// A random number below `n`.
+    fn below(&mut self, n: usize) -> usize {
+        let mut random = [0; 8];
+        self.random.fill_bytes(&mut random);
+        order::below(random, n)
+    }
+}
+
+#[cfg(test)]
+mod tests;

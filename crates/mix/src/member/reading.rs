@@ -1,0 +1,170 @@
+//! What a member reads in an exchange, and what it learns from that.
+
+use std::cmp::Reverse;
+
+use zeroize::Zeroizing;
+
+use super::{Event, Member, MessageId};
+use crate::content::Content;
+use crate::pair::At;
+use crate::{Order, Participant, ReadRound, RoundStart};
+
+/// The slots that are read in an exchange.
+pub(super) struct Reading {
+    /// The round that is read; none if there is nothing to read.
+    of: Option<ReadRound>,
+    slots: Vec<(usize, Expected)>,
+}
+
+/// What is in a slot that is read, without the masks.
+enum Expected {
+    /// Zeros: a slot that nobody has written.
+    Zeros,
+    /// What this member has written.
+    Own(Zeroizing<Vec<u8>>),
+    /// What this member has written before it was started again.
+    Unknown,
+    /// What this participant may have written to this member.
+    Of(Participant),
+}
+
+impl Reading {
+    /// Their places.
+    pub(super) fn slots(&self) -> impl Iterator<Item = usize> {
+        self.slots.iter().map(|(slot, _)| *slot)
+    }
+}
+
+impl Member {
+    /// Chooses what to read: the sentinel, an own slot, and those of other members.
+    pub(super) fn choose(&mut self, start: &RoundStart) -> Reading {
+        let shape = *self.epoch.shape();
+        let round = start.read.as_ref().map_or(0, |read| read.round);
+        let order = Order::new(self.epoch.key(), round, &shape);
+        let mut slots = vec![(order.sentinel(), Expected::Zeros)];
+        if let Some(read) = &start.read {
+            slots.push(self.own_slot(read, &order));
+            for participant in self.senders_to_read(read, shape.reads() - slots.len()) {
+                let number = usize::from(participant.member);
+                let pair = self.pairs[number].as_ref().expect("the sender is another member");
+                let epoch = self.epoch.number();
+                let offset = pair.from.offset(epoch, round, shape.slots_per_member());
+                slots.push((order.slot(number, offset), Expected::Of(participant)));
+            }
+        }
+        // All exchanges read as many.
+        slots.resize_with(shape.reads(), || (order.sentinel(), Expected::Zeros));
+        Reading { of: start.read.clone(), slots }
+    }
+
+    /// An own slot, and what is in it.
+    fn own_slot(&mut self, read: &ReadRound, order: &Order) -> (usize, Expected) {
+        let own = self.epoch.own();
+        let listed = read.participants.iter().find(|it| it.member == own);
+        let written = listed.and_then(|own| self.written.iter().find(|it| it.nonce == own.nonce));
+        let (offset, expected) = if let Some(written) = written {
+            (written.offset, Expected::Own(written.slot.clone()))
+        } else {
+            let expected = if listed.is_some() { Expected::Unknown } else { Expected::Zeros };
+            (self.below(self.epoch.shape().slots_per_member()), expected)
+        };
+        (order.slot(usize::from(own), offset), expected)
+    }
+
+    /// The participants whose slots are read, at most `most`: in half of the reads those of current
+    /// conversations, the last ones first, then all in turn.
+    fn senders_to_read(&mut self, read: &ReadRound, most: usize) -> Vec<Participant> {
+        let mut others = read.participants.clone();
+        others.retain(|it| it.member != self.epoch.own());
+        let mut chosen: Vec<Participant> = self.current_senders(&others);
+        // Half of an odd number is more and less by turns.
+        let half = most / 2 + most % 2 * usize::from(self.exchange.is_multiple_of(2));
+        chosen.truncate(half);
+        others.retain(|other| chosen.iter().all(|it| it.member != other.member));
+        let next = others.partition_point(|it| it.member < self.scan);
+        others.rotate_left(next);
+        others.truncate(most - chosen.len());
+        if let Some(last) = others.last() {
+            self.scan = last.member + 1;
+        }
+        chosen.extend(others);
+        chosen
+    }
+
+    /// Those with whom there is a current conversation, the last ones first.
+    fn current_senders(&self, others: &[Participant]) -> Vec<Participant> {
+        let current = self.conversations.iter().filter_map(|(key, conversation)| {
+            let number = *self.numbers.get(key)?;
+            let active = conversation.current(self.exchange)?;
+            let index = others.binary_search_by_key(&number, |it| it.member).ok()?;
+            Some((Reverse(active), index))
+        });
+        let mut current: Vec<_> = current.collect();
+        current.sort_unstable();
+        current.into_iter().map(|(_, index)| others[index]).collect()
+    }
+
+    /// Takes the slots that were read.
+    pub(super) fn read(&mut self, reading: &Reading, slots: &[Vec<u8>]) {
+        let Some(read) = &reading.of else { return };
+        let Some(slots) = self.unmasked(reading, read, slots) else {
+            self.events.push_back(Event::NotOfThisRound { round: read.round });
+            return;
+        };
+        self.anonymity_set = read.participants.len();
+        self.conversations.set_last_read(self.epoch.number(), read.round);
+        for ((_, expected), mut slot) in reading.slots.iter().zip(slots) {
+            if let Expected::Of(participant) = expected {
+                self.read_slot(read.round, participant, &mut slot);
+            }
+        }
+    }
+
+    /// The slots without the participants' masks; `None` if they are not those of the round.
+    fn unmasked(
+        &self,
+        reading: &Reading,
+        read: &ReadRound,
+        slots: &[Vec<u8>],
+    ) -> Option<Vec<Zeroizing<Vec<u8>>>> {
+        let slot_len = self.epoch.shape().slot_len();
+        if slots.len() != reading.slots.len() || slots.iter().any(|slot| slot.len() != slot_len) {
+            return None;
+        }
+        let mut slots: Vec<_> = slots.iter().cloned().map(Zeroizing::new).collect();
+        for participant in &read.participants {
+            let mut mask = self.epoch.key().mask(read.round, participant);
+            for (place, slot) in reading.slots().zip(&mut slots) {
+                mask.add_to_slot(place, slot);
+            }
+        }
+        let as_expected =
+            reading.slots.iter().zip(&slots).all(|((_, expected), slot)| match expected {
+                Expected::Zeros => slot.iter().all(|&byte| byte == 0),
+                Expected::Own(written) => **written == **slot,
+                Expected::Unknown | Expected::Of(_) => true,
+            });
+        as_expected.then_some(slots)
+    }
+
+    /// Takes a slot of a participant, which may be for this member.
+    fn read_slot(&mut self, round: u64, from: &Participant, slot: &mut [u8]) {
+        let number = usize::from(from.member);
+        let pair = self.pairs[number].as_ref().expect("the sender is another member");
+        if !pair.from.open(At { epoch: self.epoch.number(), round, nonce: from.nonce }, slot) {
+            return;
+        }
+        let Some(content) = Content::decode(slot) else { return };
+        let partner = &self.epoch.members()[number];
+        let received = self.conversations.read(self.exchange, &partner.key, &content);
+        let delivered = received.delivered.into_iter();
+        self.events.extend(
+            delivered
+                .map(|id| Event::Delivered { id: MessageId(id), to: partner.name.clone() })
+                .chain(received.messages.into_iter().map(|text| {
+                    let from = partner.name.clone();
+                    Event::Message { from, text }
+                })),
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! Single rounds: what is delivered, refused and noticed.
+
+use super::group::{epoch, group, member, name, run_round};
+use crate::{Conversations, Event, Member, MemberError, MessageId, SendError, Shape};
+
+fn shape() -> Shape {
+    Shape::new(4, 3, 1, 4, 128).unwrap()
+}
+
+#[test]
+fn a_message_arrives_in_the_next_round_and_is_acknowledged_two_rounds_later() {
+    let (mut proxy, mut members) = group(shape());
+    run_round(&mut proxy, &mut members);
+    let id = members[0].send(&name(2), "hello").unwrap();
+    let mut events = Vec::new();
+    for round in 2.. {
+        run_round(&mut proxy, &mut members);
+        for (number, member) in members.iter_mut().enumerate() {
+            while let Some(event) = member.poll_event() {
+                events.push((round, number, event));
+            }
+        }
+        if events.len() == 2 {
+            break;
+        }
+    }
+    // Two of three others are read in each round.
+    let (from, text) = (name(0), "hello".to_owned());
+    assert!(events[0].0 <= 4, "{events:?}");
+    assert_eq!((events[0].1, &events[0].2), (2, &Event::Message { from, text }));
+    assert_eq!(events[1].0, events[0].0 + 2);
+    assert_eq!((events[1].1, &events[1].2), (0, &Event::Delivered { id, to: name(2) }));
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused() {
+    let (mut proxy, mut members) = group(shape());
+    let unknown = |name: &str| Err(SendError::Unknown(name.to_owned()));
+    assert_eq!(members[0].send("nobody", "text"), unknown("nobody"));
+    assert_eq!(members[0].send(&name(0), "text"), unknown(&name(0)));
+    assert_eq!(members[0].send(&name(1), ""), Err(SendError::Empty));
+    let long = "x".repeat(crate::MAX_TEXT_LEN + 1);
+    assert_eq!(members[0].send(&name(1), &long), Err(SendError::TooLong(long.len())));
+    assert!(
+        (1..100).any(|_| members[0].send(&name(1), &long[1..]) == Err(SendError::Full(name(1))))
+    );
+    assert!(members[0].send(&name(2), &long[1..]).is_ok());
+    members[1].least_participants = 4;
+    let refused = |participants| Err(SendError::AnonymitySet { participants, least: 4 });
+    assert_eq!(members[1].send(&name(2), "text"), refused(0));
+    for _ in 0..2 {
+        run_round(&mut proxy, &mut members);
+    }
+    assert_eq!(members[1].send(&name(2), "text"), Ok(MessageId(1)));
+}
+
+#[test]
+fn nothing_is_written_while_too_few_take_part() {
+    let (mut proxy, mut members) = group(shape());
+    // Who is last does not take part.
+    for _ in 0..2 {
+        run_round(&mut proxy, &mut members[..3]);
+    }
+    assert_eq!(members[0].anonymity_set(), 3);
+    assert!(members[0].send(&name(1), "text").is_ok());
+    members[0].least_participants = 4;
+    let is_written = |alice: &Member| alice.conversations().iter().any(|(_, it)| it.has_sent());
+    for _ in 0..20 {
+        run_round(&mut proxy, &mut members[..3]);
+    }
+    assert!(!is_written(&members[0]));
+    for _ in 0..3 {
+        run_round(&mut proxy, &mut members);
+    }
+    assert!(is_written(&members[0]));
+}
+
+#[test]
+fn starts_that_cannot_be_are_refused() {
+    let (mut proxy, mut members) = group(shape());
+    for _ in 0..4 {
+        run_round(&mut proxy, &mut members);
+    }
+    let start = proxy.start();
+    let mut refused = |change: &dyn Fn(&mut crate::RoundStart)| {
+        let mut start = start.clone();
+        change(&mut start);
+        members[0].handle_round(&start).err()
+    };
+    assert_eq!(refused(&|it| it.epoch = 2), Some(MemberError::Epoch { epoch: 2, own: 1 }));
+    assert_eq!(refused(&|it| it.round = 3), Some(MemberError::Round { round: 3, last: 4 }));
+    for round in [2, 5, 6] {
+        let wrong = Some(MemberError::Read { round: 5, read: round });
+        assert_eq!(refused(&|it| it.read.as_mut().unwrap().round = round), wrong);
+    }
+    let wrong = Some(MemberError::Participants(4));
+    let swap = |it: &mut crate::RoundStart| it.read.as_mut().unwrap().participants.swap(1, 2);
+    assert_eq!(refused(&swap), wrong);
+    let twice = |it: &mut crate::RoundStart| {
+        it.read.as_mut().unwrap().participants[1].member = 0;
+    };
+    assert_eq!(refused(&twice), wrong);
+    let unknown = |it: &mut crate::RoundStart| {
+        it.read.as_mut().unwrap().participants[3].member = 4;
+    };
+    assert_eq!(refused(&unknown), wrong);
+    assert_eq!(refused(&|_| ()), None);
+}
+
+/// Each of these mailboxes is noticed by each member, and nothing of it is used.
+#[test]
+fn a_mailbox_of_another_round_is_noticed() {
+    for attack in 0..5 {
+        let (mut proxy, mut members) = group(shape());
+        run_round(&mut proxy, &mut members);
+        let old = proxy.closed.clone().unwrap();
+        members[0].send(&name(1), "text").unwrap();
+        let exchanges = run_round(&mut proxy, &mut members);
+        let (read, mailbox) = proxy.closed.as_mut().unwrap();
+        match attack {
+            // The mailbox of the round before, with the right participants and with its own.
+            0 => *mailbox = old.1,
+            1 => (read.participants, *mailbox) = (old.0.participants, old.1),
+            // Without what a participant has written, with what another has, or with other bytes.
+            2 => mailbox.add(&exchanges[3].update),
+            3 => drop(read.participants.pop()),
+            _ => mailbox.as_bytes_mut().iter_mut().for_each(|byte| *byte ^= 1),
+        }
+        let start = proxy.start();
+        for member in &mut members {
+            let exchange = member.handle_round(&start).unwrap();
+            member.handle_slots(&proxy.slots(&exchange));
+            let noticed = Some(Event::NotOfThisRound { round: 2 });
+            assert_eq!(member.poll_event(), noticed, "attack {attack}");
+            assert_eq!(member.poll_event(), None);
+        }
+        // The member that has written goes on.
+        proxy.closed = None;
+        for _ in 0..10 {
+            run_round(&mut proxy, &mut members);
+        }
+        let text = "text".to_owned();
+        assert_eq!(members[1].poll_event(), Some(Event::Message { from: name(0), text }));
+        assert_eq!(members[1].poll_event(), None);
+    }
+}
+
+#[test]
+fn an_old_mailbox_is_refused_also_after_a_restart() {
+    let (mut proxy, mut members) = group(shape());
+    run_round(&mut proxy, &mut members);
+    let old = proxy.closed.clone();
+    for _ in 0..3 {
+        run_round(&mut proxy, &mut members);
+    }
+    let stored = members[1].conversations().to_bytes();
+    let conversations = Conversations::from_bytes(&stored).unwrap();
+    let mut bob = member(epoch(1, shape(), &[0, 1, 2, 3], 1), 1, conversations, 77);
+    proxy.closed = old;
+    assert_eq!(
+        bob.handle_round(&proxy.start()).err(),
+        Some(MemberError::Read { round: 5, read: 1 })
+    );
+}
+
+#[test]
+fn slots_of_other_lengths_are_noticed() {
+    let (mut proxy, mut members) = group(shape());
+    run_round(&mut proxy, &mut members);
+    for slots in [vec![], vec![vec![0; 128]; 3], vec![vec![0; 127]; 4]] {
+        members[0].handle_round(&proxy.start()).unwrap();
+        members[0].handle_slots(&slots);
+        assert_eq!(members[0].poll_event(), Some(Event::NotOfThisRound { round: 1 }));
+    }
+    // Of no exchange.
+    members[0].handle_slots(&[]);
+    assert_eq!(members[0].poll_event(), None);
+}

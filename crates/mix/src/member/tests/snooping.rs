@@ -1,0 +1,79 @@
+//! What a member learns from slots of another that are not for it.
+
+use super::group::{group, name, run_round};
+use crate::{Event, Mailbox, Order, Participant, Shape};
+
+const ROUNDS: usize = 2000;
+
+/// The bytes and the places of what alice has written, as each member can compute them.
+struct Snooped {
+    bytes: Vec<u8>,
+    offsets: Vec<usize>,
+}
+
+fn snoop(talks: bool) -> Snooped {
+    let shape = Shape::new(3, 5, 2, 4, 64).unwrap();
+    let (mut proxy, mut members) = group(shape);
+    let mut snooped = Snooped { bytes: Vec::new(), offsets: Vec::new() };
+    let mut arrived = 0;
+    for round in 0..ROUNDS {
+        if talks && round % 2 == 0 {
+            members[0].send(&name(1), "a text of alice").unwrap();
+        }
+        let exchange = run_round(&mut proxy, &mut members).swap_remove(0);
+        let mut mask = Mailbox::new(&shape);
+        let alice = Participant { member: 0, nonce: exchange.nonce };
+        members[2].epoch().key().mask(proxy.round - 1, &alice).fill(&mut mask);
+        mask.add(&exchange.update);
+        let order = Order::new(members[2].epoch().key(), proxy.round - 1, &shape);
+        for offset in 0..5 {
+            let slot = mask.slot(order.slot(0, offset));
+            if slot.iter().any(|&byte| byte != 0) {
+                snooped.bytes.extend_from_slice(slot);
+                snooped.offsets.push(offset);
+            }
+        }
+        assert_eq!(snooped.offsets.len(), 2 * (round + 1), "s slots are written in each round");
+        while let Some(event) = members[1].poll_event() {
+            arrived += usize::from(matches!(event, Event::Message { .. }));
+        }
+        assert_eq!(members[2].poll_event(), None);
+    }
+    assert_eq!(arrived > ROUNDS / 3, talks, "{arrived} messages have arrived");
+    snooped
+}
+
+/// Chi-squared of counts that should be equal, as standard deviations from its mean.
+fn deviation(counts: &[u32]) -> f64 {
+    let expected = f64::from(counts.iter().sum::<u32>()) / counts.len() as f64;
+    let sum: f64 = counts.iter().map(|&it| (f64::from(it) - expected).powi(2) / expected).sum();
+    let freedom = (counts.len() - 1) as f64;
+    (sum - freedom) / (2.0 * freedom).sqrt()
+}
+
+fn check_uniform(snooped: &Snooped) {
+    let mut bytes = [0; 256];
+    snooped.bytes.iter().for_each(|&byte| bytes[usize::from(byte)] += 1);
+    assert!(deviation(&bytes) < 4.0, "{}", deviation(&bytes));
+    // Two of five slots in each round: each pair as often.
+    let mut pairs = [0; 10];
+    for pair in snooped.offsets.chunks(2) {
+        let index = (0..5).flat_map(|a| (a + 1..5).map(move |b| [a, b]));
+        pairs[index.into_iter().position(|it| it == *pair).unwrap()] += 1;
+    }
+    assert!(deviation(&pairs) < 4.0, "{pairs:?}");
+    // No slot shows its successor: of the differences, too, each is as likely.
+    let mut differences = [0; 256];
+    for slots in snooped.bytes.as_chunks::<128>().0 {
+        for (one, other) in slots[..64].iter().zip(&slots[64..]) {
+            differences[usize::from(one ^ other)] += 1;
+        }
+    }
+    assert!(deviation(&differences) < 4.0);
+}
+
+#[test]
+fn slots_for_others_look_like_those_for_nobody() {
+    check_uniform(&snoop(true));
+    check_uniform(&snoop(false));
+}

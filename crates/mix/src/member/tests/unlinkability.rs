@@ -1,0 +1,189 @@
+//! Whether the proxy can tell "alice wrote to bob", "alice wrote to carol" and "alice was idle"
+//! from what it receives: it cannot, but the same distinguishers can where protections are left
+//! out.
+
+mod distinguisher;
+mod unprotected;
+
+use super::group::{group, name, run_round};
+use crate::{Event, Mailbox, Shape};
+use distinguisher::{accuracy, homogeneity};
+use unprotected::{Protections, encode};
+
+/// How many rounds a transcript has.
+const ROUNDS: usize = 4;
+const TRANSCRIPTS: usize = 900;
+/// Alice's slots, and all others'.
+const MEMBERS: usize = 5;
+
+fn shape() -> Shape {
+    Shape::new(MEMBERS, MEMBERS - 1, 1, 5, 64).unwrap()
+}
+
+/// What the proxy receives in some rounds, each member's nonce and update.
+struct Transcript {
+    /// To whom alice wrote: 0, nobody.
+    label: usize,
+    rounds: Vec<Vec<([u8; 16], Mailbox)>>,
+}
+
+/// Transcripts of a group in which alice writes to bob, to carol or to nobody, and others speak
+/// now and then.
+fn transcripts(protections: Protections) -> Vec<Transcript> {
+    let (mut proxy, mut members) = group(shape());
+    let mut rng = fastrand::Rng::with_seed(5);
+    let mut transcripts = Vec::new();
+    for number in 0..TRANSCRIPTS {
+        let label = number % 3;
+        if label > 0 {
+            // As many fragments as a transcript has rounds.
+            members[0].send(&name(label), &"x".repeat(22 * ROUNDS)).unwrap();
+        }
+        if rng.bool() {
+            let (from, to) = (rng.usize(1..MEMBERS), rng.usize(1..MEMBERS));
+            let _ = members[from].send(&name(to), "something else");
+        }
+        let mut rounds = Vec::new();
+        for _ in 0..ROUNDS {
+            let exchanges = run_round(&mut proxy, &mut members);
+            let received = (0..).zip(exchanges).map(|(member, exchange)| {
+                let update = encode(protections, member, &proxy, &exchange);
+                (exchange.nonce, update)
+            });
+            rounds.push(received.collect());
+        }
+        transcripts.push(Transcript { label, rounds });
+        // Everything is delivered and acknowledged before the next transcript.
+        for _ in 0..30 {
+            run_round(&mut proxy, &mut members);
+        }
+    }
+    let mut arrived = [0; MEMBERS];
+    for (member, arrived) in members.iter_mut().zip(&mut arrived) {
+        while let Some(event) = member.poll_event() {
+            let from_alice = |from: &str| from == name(0);
+            *arrived +=
+                usize::from(matches!(event, Event::Message { from, .. } if from_alice(&from)));
+        }
+    }
+    assert_eq!(arrived[..4], [0, TRANSCRIPTS / 3, TRANSCRIPTS / 3, 0]);
+    transcripts
+}
+
+/// Which slots of the mailbox a member's update changes, in each round, and then which of them
+/// change in another way than in the round before. The numbers are 0 and 1.
+fn changes(transcript: &Transcript, member: usize) -> Vec<Vec<u32>> {
+    let shape = shape();
+    let changed = |update: &Mailbox| -> Vec<u32> {
+        let is_changed = |slot| u32::from(update.slot(slot).iter().any(|&byte| byte != 0));
+        (0..shape.slots()).map(is_changed).collect()
+    };
+    let updates = || transcript.rounds.iter().map(|round| &round[member].1);
+    let differences = updates().zip(updates().skip(1)).map(|(one, next)| {
+        let mut difference = one.clone();
+        difference.add(next);
+        changed(&difference)
+    });
+    updates().map(changed).chain(differences).collect()
+}
+
+/// How often each byte is in alice's nonces and updates.
+fn bytes(transcript: &Transcript) -> Vec<u32> {
+    let mut counts = vec![0; 256];
+    for (nonce, update) in transcript.rounds.iter().map(|round| &round[0]) {
+        for &byte in nonce.iter().chain(update.as_bytes()) {
+            counts[usize::from(byte)] += 1;
+        }
+    }
+    counts
+}
+
+/// Features for the classifier: of alice, bob and carol the changes of each slot, summed over the
+/// rounds, and how many bits are set in it; of alice how often each byte is in what she sends.
+fn features(transcript: &Transcript) -> Vec<f64> {
+    let mut features = Vec::new();
+    for member in 0..3 {
+        let changes = changes(transcript, member);
+        let (updates, differences) = changes.split_at(ROUNDS);
+        for slot in 0..shape().slots() {
+            for counts in [updates, differences] {
+                features.push(counts.iter().map(|it| f64::from(it[slot])).sum::<f64>());
+            }
+            let bits = |round: &Vec<([u8; 16], Mailbox)>| -> u32 {
+                round[member].1.slot(slot).iter().map(|byte| byte.count_ones()).sum()
+            };
+            features.push(f64::from(transcript.rounds.iter().map(bits).sum::<u32>()));
+        }
+    }
+    features.extend(bytes(transcript).into_iter().map(f64::from));
+    features
+}
+
+/// What both distinguishers say: the greatest deviation of chi-squared from its mean, and how many
+/// in a hundred transcripts, unseen before, the classifier names rightly.
+fn distinguish(protections: Protections) -> (f64, f64) {
+    let transcripts = transcripts(protections);
+    // Of changes, of changes from round to round, and of bytes.
+    let slots = shape().slots();
+    let mut tables = [slots, slots, 256].map(|columns| vec![vec![0; columns]; 3]);
+    for transcript in &transcripts {
+        let mut add = |table: usize, counts: &[u32]| {
+            let row = &mut tables[table][transcript.label];
+            row.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        };
+        for (i, counts) in changes(transcript, 0).iter().enumerate() {
+            add(usize::from(i >= ROUNDS), counts);
+        }
+        add(2, &bytes(transcript));
+    }
+    let deviations = tables.map(|table| homogeneity(&table));
+    let deviation = deviations.into_iter().fold(f64::MIN, f64::max);
+    let samples: Vec<(Vec<f64>, usize)> =
+        transcripts.iter().map(|it| (features(it), it.label)).collect();
+    let (train, test) = samples.split_at(TRANSCRIPTS / 3 * 2);
+    let percent = 100.0 * accuracy(train, test, 3);
+    println!("{protections:?}: chi-squared {deviations:.1?} deviations, {percent:.1}% right");
+    (deviation, percent)
+}
+
+/// Four standard deviations over a third of 300.
+const CHANCE: f64 = 33.3 + 4.0 * 2.72;
+
+#[test]
+fn the_proxy_does_no_better_than_chance() {
+    let (deviation, percent) = distinguish(Protections::ALL);
+    assert!(deviation < 4.0 && percent < CHANCE, "{deviation} {percent}");
+}
+
+#[test]
+fn it_wins_where_slots_are_neither_masked_nor_moved() {
+    let none = Protections { masks: unprotected::Masks::None, order: false, offsets: false };
+    let (deviation, percent) = distinguish(none);
+    assert!(deviation > 20.0 && percent > 70.0, "{deviation} {percent}");
+}
+
+#[test]
+fn it_wins_where_only_the_written_slot_is_masked() {
+    let masks = unprotected::Masks::WrittenSlot;
+    let (deviation, percent) = distinguish(Protections { masks, order: false, offsets: false });
+    assert!(deviation > 20.0 && percent > 70.0, "{deviation} {percent}");
+}
+
+#[test]
+fn it_wins_where_the_mask_is_the_same_in_all_rounds() {
+    let masks = unprotected::Masks::Same;
+    let (deviation, percent) = distinguish(Protections { masks, order: false, offsets: false });
+    assert!(deviation > 20.0 && percent > 70.0, "{deviation} {percent}");
+}
+
+/// Masks suffice, and so do secret slots: each is there in case the other fails.
+#[test]
+fn one_of_the_protections_suffices() {
+    for protections in [
+        Protections { order: false, offsets: false, ..Protections::ALL },
+        Protections { masks: unprotected::Masks::None, ..Protections::ALL },
+    ] {
+        let (deviation, percent) = distinguish(protections);
+        assert!(deviation < 4.0 && percent < CHANCE, "{protections:?}: {deviation} {percent}");
+    }
+}

@@ -1,0 +1,93 @@
+//! Two distinguishers: a chi-squared test, and a classifier that is trained.
+
+/// Chi-squared of the hypothesis that all rows have the same distribution, as standard deviations
+/// from its mean.
+pub(super) fn homogeneity(rows: &[Vec<u32>]) -> f64 {
+    let columns = rows[0].len();
+    let row_sums: Vec<f64> =
+        rows.iter().map(|row| row.iter().map(|&it| f64::from(it)).sum()).collect();
+    let total: f64 = row_sums.iter().sum();
+    let mut sum = 0.0;
+    let mut used = 0.0;
+    for column in 0..columns {
+        let column_sum: f64 = rows.iter().map(|row| f64::from(row[column])).sum();
+        if column_sum == 0.0 {
+            continue;
+        }
+        used += 1.0;
+        for (row, row_sum) in rows.iter().zip(&row_sums) {
+            let expected = column_sum * row_sum / total;
+            sum += (f64::from(row[column]) - expected).powi(2) / expected;
+        }
+    }
+    let freedom = (used - 1.0) * (rows.len() - 1) as f64;
+    (sum - freedom) / (2.0 * freedom).sqrt()
+}
+
+/// Trains multinomial logistic regression with samples, and returns which part of others it
+/// classifies rightly.
+pub(super) fn accuracy(
+    train: &[(Vec<f64>, usize)],
+    test: &[(Vec<f64>, usize)],
+    classes: usize,
+) -> f64 {
+    let scale = Scale::of(train);
+    let train: Vec<_> = train.iter().map(|(it, label)| (scale.apply(it), *label)).collect();
+    let mut weights = vec![vec![0.0; train[0].0.len()]; classes];
+    for _ in 0..300 {
+        let mut gradient = vec![vec![0.0; train[0].0.len()]; classes];
+        for (features, label) in &train {
+            let likely = probabilities(&weights, features);
+            for (class, (gradient, likely)) in gradient.iter_mut().zip(likely).enumerate() {
+                let error = likely - f64::from(u8::from(class == *label));
+                gradient.iter_mut().zip(features).for_each(|(sum, it)| *sum += error * it);
+            }
+        }
+        let rate = 0.1 / train.len() as f64;
+        for (weights, gradient) in weights.iter_mut().zip(&gradient) {
+            for (weight, gradient) in weights.iter_mut().zip(gradient) {
+                // A penalty on the squares of weights.
+                *weight -= rate * gradient + 1e-3 * *weight;
+            }
+        }
+    }
+    let right = test.iter().filter(|(features, label)| {
+        let likely = probabilities(&weights, &scale.apply(features));
+        (0..classes).max_by(|&a, &b| likely[a].total_cmp(&likely[b])) == Some(*label)
+    });
+    right.count() as f64 / test.len() as f64
+}
+
+fn probabilities(weights: &[Vec<f64>], features: &[f64]) -> Vec<f64> {
+    let score =
+        |weights: &Vec<f64>| -> f64 { weights.iter().zip(features).map(|(a, b)| a * b).sum() };
+    let scores: Vec<f64> = weights.iter().map(score).collect();
+    let greatest = scores.iter().copied().fold(f64::MIN, f64::max);
+    let likely: Vec<f64> = scores.iter().map(|score| (score - greatest).exp()).collect();
+    let sum: f64 = likely.iter().sum();
+    likely.into_iter().map(|it| it / sum).collect()
+}
+
+/// Means and standard deviations of features.
+struct Scale(Vec<(f64, f64)>);
+
+impl Scale {
+    fn of(samples: &[(Vec<f64>, usize)]) -> Self {
+        let count = samples.len() as f64;
+        let of = |feature: usize| {
+            let values = || samples.iter().map(|(features, _)| features[feature]);
+            let mean = values().sum::<f64>() / count;
+            let variance = values().map(|it| (it - mean).powi(2)).sum::<f64>() / count;
+            (mean, variance.sqrt())
+        };
+        Self((0..samples[0].0.len()).map(of).collect())
+    }
+
+    /// With a constant at the end.
+    fn apply(&self, features: &[f64]) -> Vec<f64> {
+        let scale = |(value, (mean, deviation)): (&f64, &(f64, f64))| {
+            if *deviation > 0.0 { (value - mean) / deviation } else { 0.0 }
+        };
+        features.iter().zip(&self.0).map(scale).chain([1.0]).collect()
+    }
+}

@@ -1,0 +1,81 @@
+//! What the proxy would receive if protections were left out.
+
+use super::super::group::{Proxy, group_key, identity};
+use crate::pair::{At, PairKeys};
+use crate::{Exchange, Mailbox, Order, Participant};
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Protections {
+    pub(super) masks: Masks,
+    /// Slots are in an order that is secret, and of each round.
+    pub(super) order: bool,
+    /// Which of the writer's slots is the receiver's is secret, and of each round.
+    pub(super) offsets: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Masks {
+    EachRound,
+    /// The same for all rounds.
+    Same,
+    /// Of the written slot only.
+    WrittenSlot,
+    None,
+}
+
+impl Protections {
+    pub(super) const ALL: Self = Self { masks: Masks::EachRound, order: true, offsets: true };
+}
+
+/// What a member hands in in the round that was closed last, with these protections only.
+pub(super) fn encode(
+    protections: Protections,
+    own: u16,
+    proxy: &Proxy,
+    exchange: &Exchange,
+) -> Mailbox {
+    let (shape, round, key) = (&proxy.shape, proxy.round - 1, group_key(proxy.epoch));
+    let participant = Participant { member: own, nonce: exchange.nonce };
+    let mut written = Mailbox::new(shape);
+    key.mask(round, &participant).fill(&mut written);
+    written.add(&exchange.update);
+    let order = Order::new(&key, round, shape);
+    let (own, slots) = (usize::from(own), shape.slots_per_member());
+    let offset = (0..slots).find(|&it| written.slot(order.slot(own, it)) != [0; 64]).unwrap();
+    let content = written.slot(order.slot(own, offset)).to_vec();
+
+    let fixed = receiver(own, proxy, exchange, &content).map(|it| it - usize::from(it > own));
+    let offset = if protections.offsets { offset } else { fixed.unwrap_or(offset) };
+    let slot = if protections.order { order.slot(own, offset) } else { own * slots + offset };
+    let mut update = Mailbox::new(shape);
+    update.slot_mut(slot).copy_from_slice(&content);
+    match protections.masks {
+        Masks::EachRound => add_mask(&key, round, participant, &mut update),
+        Masks::Same => {
+            add_mask(&key, 0, Participant { nonce: [0; 16], ..participant }, &mut update);
+        }
+        Masks::WrittenSlot => {
+            key.mask(round, &participant).add_to_slot(slot, update.slot_mut(slot));
+        }
+        Masks::None => {}
+    }
+    // So the others differ from the protocol in nothing but what they leave out.
+    let all = protections.masks == Masks::EachRound && protections.order && protections.offsets;
+    assert!(!all || update == exchange.update);
+    update
+}
+
+fn add_mask(key: &crate::GroupKey, round: u64, of: Participant, update: &mut Mailbox) {
+    let mut mask = update.clone();
+    key.mask(round, &of).fill(&mut mask);
+    update.add(&mask);
+}
+
+/// For whom a slot is, if for anybody.
+fn receiver(own: usize, proxy: &Proxy, exchange: &Exchange, content: &[u8]) -> Option<usize> {
+    let at = At { epoch: proxy.epoch, round: proxy.round - 1, nonce: exchange.nonce };
+    (0..proxy.shape.members()).filter(|&other| other != own).find(|&other| {
+        let keys = PairKeys::new(&identity(own), &identity(other).public());
+        keys.to.open(at, &mut content.to_vec())
+    })
+}

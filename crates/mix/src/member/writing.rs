@@ -1,0 +1,114 @@
+//! What a member writes in an exchange.
+
+use zeroize::Zeroizing;
+
+use super::Member;
+use crate::content::Content;
+use crate::pair::{At, PairKey};
+use crate::round::NONCE_LEN;
+use crate::{Mailbox, Order, Participant};
+
+/// So many exchanges are remembered.
+const REMEMBERED: usize = 4;
+/// In each eighth exchange, what was sent before comes before what is new, so that an unbroken flow
+/// to one partner does not keep back for ever what another has missed.
+const AGAIN: u64 = 8;
+
+/// One of the slots that a member wrote in an exchange.
+pub(super) struct Written {
+    pub(super) nonce: [u8; NONCE_LEN],
+    /// Among the member's slots.
+    pub(super) offset: usize,
+    pub(super) slot: Zeroizing<Vec<u8>>,
+}
+
+impl Member {
+    /// The nonce and the update of an exchange: the mask, with s own slots written.
+    pub(super) fn write(&mut self, round: u64) -> ([u8; NONCE_LEN], Mailbox) {
+        let shape = *self.epoch.shape();
+        let mut nonce = [0; NONCE_LEN];
+        self.random.fill_bytes(&mut nonce);
+        let own = self.epoch.own();
+        let mut update = Mailbox::new(&shape);
+        self.epoch.key().mask(round, &Participant { member: own, nonce }).fill(&mut update);
+        let order = Order::new(self.epoch.key(), round, &shape);
+        let slots = self.compose(At { epoch: self.epoch.number(), round, nonce });
+        for (offset, slot) in &slots {
+            let place = update.slot_mut(order.slot(usize::from(own), *offset));
+            place.iter_mut().zip(slot.iter()).for_each(|(byte, added)| *byte ^= added);
+        }
+        // To compare: any of them.
+        let one = self.below(slots.len());
+        if let Some((offset, slot)) = slots.into_iter().nth(one) {
+            self.written.truncate(REMEMBERED - 1);
+            self.written.push_front(Written { nonce, offset, slot });
+        }
+        (nonce, update)
+    }
+
+    /// The s slots that are written, sealed, with their offsets: those that conversations need, and
+    /// others, which nobody can open, for which the same work is done.
+    fn compose(&mut self, at: At) -> Vec<(usize, Zeroizing<Vec<u8>>)> {
+        let shape = *self.epoch.shape();
+        let mut free: Vec<usize> = (0..shape.slots_per_member()).collect();
+        let mut slots = Vec::with_capacity(shape.writes());
+        let again = self.exchange.is_multiple_of(AGAIN);
+        for partner in self.partners_in_turn(again) {
+            if slots.len() == shape.writes() {
+                break;
+            }
+            let pair = self.pairs[partner].as_ref().expect("a conversation is with another member");
+            let offset = pair.to.offset(at.epoch, at.round, shape.slots_per_member());
+            // Of two messages in the same slot one waits.
+            let Some(index) = free.iter().position(|&free| free == offset) else { continue };
+            free.remove(index);
+            let key = &self.epoch.members()[partner].key;
+            let mut slot = self.conversations.write(self.exchange, key, again, shape.slot_len());
+            pair.to.seal(at, &mut slot);
+            slots.push((offset, slot));
+        }
+        while slots.len() < shape.writes() {
+            let mut nobody = Zeroizing::new([0; 32]);
+            self.random.fill_bytes(&mut *nobody);
+            let nobody = PairKey::new(&nobody);
+            let offset = free.swap_remove(nobody.offset(at.epoch, at.round, free.len()));
+            let mut slot = Content::NOTHING.encode(shape.slot_len());
+            nobody.seal(at, &mut slot);
+            slots.push((offset, slot));
+        }
+        slots
+    }
+
+    /// The members to whom something is written, in random order of each of three kinds: those for
+    /// whom there is something new; those who have not acknowledged what was sent; and all with
+    /// whom there is a current conversation, because acknowledgements are lost, too. With `again`,
+    /// the second kind comes before the first.
+    ///
+    /// An order that is not random could keep the rounds in which this member writes to another,
+    /// and those in which the other reads it, apart for ever.
+    fn partners_in_turn(&mut self, again: bool) -> Vec<usize> {
+        let mut partners: Vec<(u8, usize)> = Vec::new();
+        if self.is_anonymous() {
+            partners.extend(self.conversations.iter().filter_map(|(key, conversation)| {
+                let partner = usize::from(*self.numbers.get(key)?);
+                let (new, sent) = (conversation.has_new(), conversation.has_sent());
+                let (first, second) = if again { (sent, new) } else { (new, sent) };
+                let current = conversation.current(self.exchange).is_some();
+                let kind = if first {
+                    0
+                } else if second {
+                    1
+                } else {
+                    2
+                };
+                (kind < 2 || current).then_some((kind, partner))
+            }));
+        }
+        for i in (1..partners.len()).rev() {
+            let other = self.below(i + 1);
+            partners.swap(i, other);
+        }
+        partners.sort_by_key(|&(kind, _)| kind);
+        partners.into_iter().map(|(_, partner)| partner).collect()
+    }
+}

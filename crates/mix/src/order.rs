@@ -1,0 +1,91 @@
+//! Where the slots of members are in a round, which the proxy does not know.
+
+use zeroize::Zeroizing;
+
+use crate::{GroupKey, Shape};
+
+/// The permutation p of a round: the places of the members' slots, and of the sentinel. Secret from
+/// the proxy. The member's own memory accesses depend on it.
+pub struct Order {
+    places: Zeroizing<Vec<u32>>,
+    slots_per_member: usize,
+}
+
+impl Order {
+    /// The permutation of a round.
+    #[expect(clippy::missing_panics_doc, reason = "a shape has at most 2^20 + 1 slots")]
+    pub fn new(key: &GroupKey, round: u64, shape: &Shape) -> Self {
+        let slots = u32::try_from(shape.slots()).expect("a shape has at most 2^20 + 1 slots");
+        let mut places: Zeroizing<Vec<u32>> = Zeroizing::new((0..slots).collect());
+        let mut random = Zeroizing::new(vec![0; 8 * places.len()]);
+        key.prg(&[b"slots", &round.to_be_bytes()]).fill_bytes(&mut random);
+        // Fisher and Yates.
+        for (i, random) in (1..places.len()).rev().zip(random.as_chunks().0) {
+            places.swap(i, below(*random, i + 1));
+        }
+        Self { places, slots_per_member: shape.slots_per_member() }
+    }
+
+    /// The place of a member's slot, by its offset among the member's.
+    ///
+    /// # Panics
+    /// If there is no such member or slot.
+    pub fn slot(&self, member: usize, offset: usize) -> usize {
+        assert!(offset < self.slots_per_member, "the offset of a slot of a member");
+        let (_sentinel, members) = self.places.split_last().expect("a mailbox has slots");
+        members[member * self.slots_per_member + offset] as usize
+    }
+
+    /// The place of the slot that nobody writes.
+    #[expect(clippy::missing_panics_doc, reason = "a mailbox has slots")]
+    pub fn sentinel(&self) -> usize {
+        *self.places.last().expect("a mailbox has slots") as usize
+    }
+}
+
+/// A number below `n`, of random bytes. None is more likely than another by more than n / 2^64.
+pub(crate) fn below(random: [u8; 8], n: usize) -> usize {
+    let scaled = (u128::from(u64::from_le_bytes(random)) * n as u128) >> 64;
+    usize::try_from(scaled).expect("less than a usize")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slot_has_a_place_of_its_own_which_the_round_changes() {
+        let shape = Shape::new(7, 3, 1, 3, 64).unwrap();
+        let places = |round| {
+            let order = Order::new(&GroupKey::new([3; 32]), round, &shape);
+            let slots = (0..7).flat_map(|member| (0..3).map(move |offset| (member, offset)));
+            let mut places: Vec<usize> = slots.map(|(m, o)| order.slot(m, o)).collect();
+            places.push(order.sentinel());
+            places
+        };
+        let mut sorted = places(1);
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..22).collect::<Vec<_>>());
+        assert_eq!(places(1), places(1));
+        assert_ne!(places(1), places(2));
+    }
+
+    /// Chi-squared with 24 degrees of freedom: above 60 with a probability below 10^-4.
+    #[test]
+    fn all_places_are_as_likely() {
+        let shape = Shape::new(2, 2, 1, 3, 64).unwrap();
+        let (key, rounds) = (GroupKey::new([5; 32]), 5_000_u32);
+        let mut counts = [[0_u32; 5]; 5];
+        for round in 0..rounds {
+            let order = Order::new(&key, u64::from(round), &shape);
+            for slot in 0..4 {
+                counts[slot][order.slot(slot / 2, slot % 2)] += 1;
+            }
+            counts[4][order.sentinel()] += 1;
+        }
+        let expected = f64::from(rounds) / 5.0;
+        let distance = |&count: &u32| (f64::from(count) - expected).powi(2) / expected;
+        let sum: f64 = counts.iter().flatten().map(distance).sum();
+        assert!(sum < 60.0, "{sum}");
+    }
+}

@@ -1,0 +1,137 @@
+//! What two members have in common: keys that seal slots, and the slots in which they are.
+
+use chacha20poly1305::aead::AeadInOut;
+use chacha20poly1305::aead::inout::InOutBuf;
+use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
+use curve25519_dalek::MontgomeryPoint;
+use keys::{PublicKey, SecretKey, SharedKey};
+use zeroize::Zeroizing;
+
+use crate::round::NONCE_LEN;
+
+/// The bytes of a slot that are no content: its authenticator.
+pub(crate) const TAG_LEN: usize = 16;
+
+/// The keys of a pair of members, one for each direction.
+pub(crate) struct PairKeys {
+    /// For what this member writes to the other.
+    pub(crate) to: PairKey,
+    /// For what the other writes to this member.
+    pub(crate) from: PairKey,
+}
+
+impl PairKeys {
+    /// The keys that the identity `own` has with that of `partner`.
+    pub(crate) fn new(own: &SecretKey, partner: &PublicKey) -> Self {
+        let secret = own.x25519();
+        let shared = MontgomeryPoint(partner.x25519()).mul_clamped(*secret);
+        let shared = SharedKey::new(&Zeroizing::new(shared.to_bytes()));
+        let (own, partner) = (own.public().to_bytes(), partner.to_bytes());
+        let direction = |from: &[u8], to: &[u8]| {
+            let key = shared.authenticate(&[b"sunder mix pair 1", from, to]);
+            PairKey::new(&Zeroizing::new(key))
+        };
+        Self { to: direction(&own, &partner), from: direction(&partner, &own) }
+    }
+}
+
+/// `K_ab`, the key of one direction. Secret, wiped on drop.
+pub(crate) struct PairKey(SharedKey);
+
+/// The exchange in which a slot is written.
+#[derive(Clone, Copy)]
+pub(crate) struct At {
+    pub(crate) epoch: u32,
+    pub(crate) round: u64,
+    /// The writer's.
+    pub(crate) nonce: [u8; NONCE_LEN],
+}
+
+impl PairKey {
+    pub(crate) fn new(key: &[u8; 32]) -> Self {
+        Self(SharedKey::new(key))
+    }
+
+    /// In which of the writer's `slots` slots a message of this round is.
+    pub(crate) fn offset(&self, epoch: u32, round: u64, slots: usize) -> usize {
+        let code = self.0.authenticate(&[b"slot", &epoch.to_be_bytes(), &round.to_be_bytes()]);
+        let number = u64::from_be_bytes(*code.first_chunk().expect("a code has 32 bytes"));
+        usize::try_from(number % slots as u64).expect("less than a usize")
+    }
+
+    /// Encrypts a slot, and overwrites its last bytes with the authenticator.
+    pub(crate) fn seal(&self, at: At, slot: &mut [u8]) {
+        let (content, tag) = split(slot);
+        let sealed =
+            self.cipher(at).encrypt_inout_detached(&[0; 12].into(), &[], InOutBuf::from(content));
+        tag.copy_from_slice(&sealed.expect("a slot is short"));
+    }
+
+    /// Decrypts a slot, or returns false if it was not sealed with this key in this exchange. Then
+    /// nothing of it is to be used.
+    pub(crate) fn open(&self, at: At, slot: &mut [u8]) -> bool {
+        let (content, tag) = split(slot);
+        self.cipher(at)
+            .decrypt_inout_detached(&[0; 12].into(), &[], InOutBuf::from(content), &(*tag).into())
+            .is_ok()
+    }
+
+    fn cipher(&self, at: At) -> ChaCha20Poly1305 {
+        let (epoch, round) = (at.epoch.to_be_bytes(), at.round.to_be_bytes());
+        let key = Zeroizing::new(self.0.authenticate(&[b"seal", &epoch, &round, &at.nonce]));
+        ChaCha20Poly1305::new((&*key).into())
+    }
+}
+
+fn split(slot: &mut [u8]) -> (&mut [u8], &mut [u8; TAG_LEN]) {
+    slot.split_last_chunk_mut().expect("a slot has at least 64 bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(number: u8) -> SecretKey {
+        SecretKey::new(&[number; 32])
+    }
+
+    #[test]
+    fn what_one_end_seals_only_the_other_opens() {
+        let (alice, bob, carol) = (secret(1), secret(2), secret(3));
+        let at = At { epoch: 2, round: 3, nonce: [4; 16] };
+        let mut slot = [5; 100];
+        PairKeys::new(&alice, &bob.public()).to.seal(at, &mut slot);
+        let opened = |keys: &PairKey, at, changed: Option<usize>| {
+            let mut slot = slot;
+            if let Some(byte) = changed {
+                slot[byte] ^= 1;
+            }
+            keys.open(at, &mut slot).then_some(slot[..84].to_vec())
+        };
+        let keys = PairKeys::new(&bob, &alice.public());
+        assert_eq!(opened(&keys.from, at, None), Some(vec![5; 84]));
+        assert!((0..100).all(|byte| opened(&keys.from, at, Some(byte)).is_none()));
+        assert_eq!(opened(&keys.to, at, None), None);
+        assert_eq!(opened(&keys.from, At { epoch: 3, ..at }, None), None);
+        assert_eq!(opened(&keys.from, At { round: 4, ..at }, None), None);
+        assert_eq!(opened(&keys.from, At { nonce: [5; 16], ..at }, None), None);
+        for (own, partner) in [(&carol, &alice), (&carol, &bob), (&bob, &carol)] {
+            let keys = PairKeys::new(own, &partner.public());
+            assert_eq!(opened(&keys.from, at, None), None);
+            assert_eq!(opened(&keys.to, at, None), None);
+        }
+    }
+
+    #[test]
+    fn both_ends_agree_on_the_slot_and_every_slot_is_used() {
+        let (alice, bob) = (secret(1), secret(2));
+        let to = PairKeys::new(&alice, &bob.public()).to;
+        let from = PairKeys::new(&bob, &alice.public()).from;
+        let mut used = [0; 4];
+        for round in 0..1000 {
+            used[to.offset(1, round, 4)] += 1;
+            assert_eq!(to.offset(1, round, 4), from.offset(1, round, 4));
+        }
+        assert!(used.iter().all(|&count| (170..330).contains(&count)), "{used:?}");
+    }
+}

@@ -1,0 +1,49 @@
+//! Parts of what a member stores.
+
+use zeroize::Zeroizing;
+
+/// Bytes are not the state of conversations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not the state of conversations of this version")]
+pub struct StateError;
+
+/// Appends bytes, with their length before them.
+pub(crate) fn put_bytes(out: &mut Zeroizing<Vec<u8>>, bytes: &[u8]) {
+    let len = u32::try_from(bytes.len()).expect("what is stored is short");
+    out.extend_from_slice(&len.to_be_bytes());
+    out.extend_from_slice(bytes);
+}
+
+/// What is left of bytes that are read from their beginning.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn byte(&mut self) -> Result<u8, StateError> {
+        self.array().map(|[byte]| byte)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, StateError> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, StateError> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], StateError> {
+        let (array, rest) = self.0.split_first_chunk().ok_or(StateError)?;
+        self.0 = rest;
+        Ok(*array)
+    }
+
+    /// Bytes after their length, of which there are at most `max`.
+    pub(crate) fn bytes(&mut self, max: usize) -> Result<&'a [u8], StateError> {
+        let len = self.u32()? as usize;
+        if len > max {
+            return Err(StateError);
+        }
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(StateError)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+}
