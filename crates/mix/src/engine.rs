@@ -1,6 +1,6 @@
 //! How a member reads slots of the closed mailbox, and hands in its update to the open one. All
 //! engines compute the same: of the mailbox R that is read and the member's update D and choices
-//! `j_1` to `j_q` the proxy gets D, and the member R[`j_1`] to R[`j_q`].
+//! `j_1` to `j_q` the proxy gets D, and the member `R[j_1]` to `R[j_q]`.
 //!
 //! Both ends of an exchange are without input and output: what they return is carried to the other
 //! end. Set-up messages, if there are any, come before the first exchange of a connection. Each

@@ -40,7 +40,8 @@ impl Probing {
         let socket = Socket::bind(&BindTo { local: SocketAddr::new(any, 0), device: None })?;
         // Without them, times are those at which this thread was woken.
         let _ = socket.enable_timestamps();
-        let mut probing = Self { socket, to, prober: Prober::new(getrandom::u64()?, header, now()) };
+        let mut probing =
+            Self { socket, to, prober: Prober::new(getrandom::u64()?, header, now()) };
         probing.transmit();
         Ok(probing)
     }
@@ -153,11 +154,16 @@ mod tests {
     #[test]
     fn a_listener_answers_probes() {
         let listener = Listener::bind("127.0.0.1:0", &Options::new(Security::Insecure)).unwrap();
-        let measured = Probing::start(listener.local_addr()).unwrap().run(|_| true, || true).unwrap().unwrap();
+        let measured =
+            Probing::start(listener.local_addr()).unwrap().run(|_| true, || true).unwrap().unwrap();
         assert!(measured.round_trip < Duration::from_millis(500));
         assert_eq!(measured.host, host::info(None));
         assert!(measured.host.reading_rate > 1_000_000);
-        let short = Probing::start(listener.local_addr()).unwrap().run(|_| false, || true).unwrap().unwrap();
+        let short = Probing::start(listener.local_addr())
+            .unwrap()
+            .run(|_| false, || true)
+            .unwrap()
+            .unwrap();
         assert_eq!(short.up, None);
     }
 
