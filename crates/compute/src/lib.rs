@@ -57,6 +57,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod wire;
+mod worker;
 
 pub use error::{Error, Phase, Reason};
 pub use figures::{PhaseFigures, peak_memory};

@@ -2,9 +2,7 @@
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Phase, Reason};
@@ -12,6 +10,7 @@ use crate::figures::{Figures, phase_of};
 use crate::malformed::Malformed;
 use crate::queue::{Popped, Queue, Refused};
 use crate::wire::{Frame, HEADER_LEN, Hello, Kind, parse_header};
+use crate::worker::Worker;
 
 /// The [`weight`] of tables that the garbler sends before it has answered all of the evaluator's
 /// transfers.
@@ -48,8 +47,8 @@ type Received = (Kind, Vec<u8>);
 /// Both directions of a connection.
 pub(crate) struct Link {
     shared: Arc<Shared>,
-    has_written: Receiver<io::Result<()>>,
-    has_read: Receiver<()>,
+    writing: Worker<io::Result<()>>,
+    reading: Worker<()>,
     closer: Option<Box<dyn Fn() + Send + Sync>>,
     /// Whether everything that was sent is to arrive.
     is_orderly: bool,
@@ -104,15 +103,13 @@ impl Link {
         let said = Frame::of(Kind::Hello, &hello.to_bytes()).into_bytes();
         shared.figures.sent(Kind::Hello, said.len());
         let _ = shared.outbox.push(said, 0, timeout);
-        let (written, has_written) = channel();
-        let (read, has_read) = channel();
-        let writing = shared.clone();
-        spawn("compute-write", move || write(&writing, writer, &written))?;
-        let reading = shared.clone();
-        let read = spawn("compute-read", move || receive(&reading, reader, hello, &read));
+        let of_writing = shared.clone();
+        let writing = Worker::spawn("compute-write", move || write(&of_writing, writer))?;
+        let of_reading = shared.clone();
+        let reading = Worker::spawn("compute-read", move || receive(&of_reading, reader, hello));
         // The thread that writes ends, too.
-        read.inspect_err(|_| shared.outbox.close())?;
-        Ok(Self { shared, has_written, has_read, closer, is_orderly: true })
+        let reading = reading.inspect_err(|_| shared.outbox.close())?;
+        Ok(Self { shared, writing, reading, closer, is_orderly: true })
     }
 
     pub(crate) fn frames(&self) -> Frames {
@@ -135,9 +132,9 @@ impl Link {
     }
 
     /// What the other party may have said before the connection was lost.
-    fn explanation(&self, error: Error) -> Error {
+    fn explanation(&mut self, error: Error) -> Error {
         // Reading ends by itself when the connection is lost.
-        let _ = self.has_read.recv_timeout(LINGER);
+        self.reading.end_within(LINGER);
         match self.shared.failure() {
             Some(said) => error.or(said),
             None => error,
@@ -147,10 +144,7 @@ impl Link {
     /// Sends what waits. Returns when it will arrive.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         self.shared.outbox.close();
-        let written = match self.has_written.recv() {
-            Ok(written) => written,
-            Err(_) => Err(ErrorKind::BrokenPipe.into()),
-        };
+        let written = self.writing.end().unwrap_or_else(|| Err(ErrorKind::BrokenPipe.into()));
         self.is_orderly = false;
         written.map_err(|error| io_error(error, Phase::Output, self.shared.timeout))
     }
@@ -161,14 +155,15 @@ impl Drop for Link {
         self.shared.outbox.close();
         self.shared.close_inbound();
         let limit = if self.is_orderly { self.shared.timeout } else { LINGER };
-        let written = self.has_written.recv_timeout(limit);
-        if !matches!(written, Err(RecvTimeoutError::Timeout)) {
+        if self.writing.end_within(limit) {
             // What the other party still sends is read, so that it can read what was sent to it.
-            let _ =
-                self.has_read.recv_timeout(if self.is_orderly { Duration::ZERO } else { LINGER });
+            self.reading.end_within(if self.is_orderly { Duration::ZERO } else { LINGER });
         }
         if let Some(close) = &self.closer {
             close();
+            // Whoever still writes or reads gets an error now.
+            self.writing.end_within(LINGER);
+            self.reading.end_within(LINGER);
         }
     }
 }
@@ -331,12 +326,7 @@ fn check_len(kind: Kind, content: Vec<u8>, expected: usize) -> Result<Vec<u8>, E
     Err(Error::Malformed { phase: phase_of(kind), source })
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-    let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
-    thread.map(drop).map_err(Error::system)
-}
-
-fn write(shared: &Shared, mut writer: impl Write, written: &Sender<io::Result<()>>) {
+fn write(shared: &Shared, mut writer: impl Write) -> io::Result<()> {
     let result = write_frames(shared, &mut writer);
     if let Err(error) = &result {
         let copy = io::Error::new(error.kind(), error.to_string());
@@ -345,7 +335,7 @@ fn write(shared: &Shared, mut writer: impl Write, written: &Sender<io::Result<()
     }
     // A connection is finished when it is dropped: what was written arrives.
     drop(writer);
-    let _ = written.send(result);
+    result
 }
 
 fn write_frames(shared: &Shared, writer: &mut impl Write) -> io::Result<()> {
@@ -371,7 +361,7 @@ fn write_frames(shared: &Shared, writer: &mut impl Write) -> io::Result<()> {
     }
 }
 
-fn receive(shared: &Shared, reader: impl Read, ours: Hello, read: &Sender<()>) {
+fn receive(shared: &Shared, reader: impl Read, ours: Hello) {
     let mut reader = BufReader::with_capacity(16 << 10, reader);
     if let Err(error) = receive_frames(shared, &mut reader, ours) {
         shared.failed(error);
@@ -385,7 +375,6 @@ fn receive(shared: &Shared, reader: impl Read, ours: Hello, read: &Sender<()>) {
     while start.elapsed() < shared.timeout
         && matches!(reader.read(&mut rest), Ok(count) if count > 0)
     {}
-    let _ = read.send(());
 }
 
 fn receive_frames(shared: &Shared, reader: &mut impl Read, ours: Hello) -> Result<(), Error> {

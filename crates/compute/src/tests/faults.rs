@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use circuit::{Schedule, generate};
+use sha2::{Digest as _, Sha256};
 
 use super::{BLOCK, KEY, Output, session};
 use crate::queue::Queue;
@@ -297,4 +298,41 @@ fn a_party_that_never_stops_sending_is_not_read_for_ever() {
     let error = session.unwrap().run(source, &KEY).unwrap_err();
     assert!(matches!(error, Error::NotThisProtocol), "{error}");
     has_dropped.recv_timeout(Duration::from_secs(20)).expect("reading ends");
+}
+
+/// A connection whose other end has closed it. It takes a while to drop a half of it.
+struct Closed(Sender<()>);
+
+impl Read for Closed {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Ok(0)
+    }
+}
+
+impl Write for Closed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        Sha256::digest(vec![0; 8 << 20]);
+        let _ = self.0.send(());
+    }
+}
+
+#[test]
+fn nothing_is_left_of_a_session_that_has_failed() {
+    let (dropped, has_dropped) = channel();
+    let (reader, writer) = (Closed(dropped.clone()), Closed(dropped));
+    let session = Session::over(reader, writer, Role::Garbler, Settings::default());
+    let mut session = session.unwrap();
+    session.run(&Schedule::new(&generate::aes128()), &KEY).unwrap_err();
+    drop(session);
+    assert_eq!(has_dropped.try_iter().count(), 2);
 }
