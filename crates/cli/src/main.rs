@@ -10,6 +10,7 @@ mod failure;
 mod numbers;
 mod progress;
 mod share_files;
+mod signals;
 mod table;
 
 use std::process::ExitCode;
@@ -48,7 +49,7 @@ fn exit_code(result: Result<(), Failure>) -> ExitCode {
     if !failure.message().is_empty() {
         console::error(failure.message());
     }
-    ExitCode::from(failure.code())
+    ExitCode::from(signals::code().unwrap_or_else(|| failure.code()))
 }
 
 /// Whether this is the help that is shown if there are no arguments.

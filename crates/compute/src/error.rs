@@ -107,6 +107,9 @@ pub enum Error {
     /// The evaluator does not have the labels of the output that it reports.
     #[error("the evaluator reports an output that it cannot prove: it is not used")]
     Unproven,
+    /// The session was stopped, with [`Stopper::stop`](crate::Stopper::stop).
+    #[error("this party was stopped")]
+    Stopped,
     /// An earlier run of the session has failed.
     #[error("the session has failed before: make a new one")]
     Failed,
@@ -138,6 +141,7 @@ impl Error {
             Self::Unproven => Some(Reason::Unproven),
             Self::InputLen { .. } | Self::TooLarge => Some(Reason::Input),
             Self::System(_) => Some(Reason::System),
+            Self::Stopped => Some(Reason::Stopped),
             Self::Io { .. }
             | Self::Ended { .. }
             | Self::Silent { .. }
@@ -273,10 +277,12 @@ pub enum Reason {
     System = 7,
     /// It cannot load its circuit.
     Circuit = 8,
+    /// It was stopped.
+    Stopped = 9,
 }
 
 impl Reason {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Version,
         Self::Role,
         Self::Differs,
@@ -285,6 +291,7 @@ impl Reason {
         Self::Input,
         Self::System,
         Self::Circuit,
+        Self::Stopped,
     ];
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
@@ -304,6 +311,7 @@ impl fmt::Display for Reason {
             Self::Input => "its input does not fit the circuit",
             Self::System => "its system refuses",
             Self::Circuit => "it cannot load its circuit",
+            Self::Stopped => "it was stopped",
         })
     }
 }

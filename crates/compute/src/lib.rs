@@ -64,5 +64,5 @@ pub use figures::{PhaseFigures, peak_memory};
 pub use garble::Scheme;
 pub use malformed::Malformed;
 pub use ot::extension::{Extension, Kind as TransferKind, Security as TransferSecurity};
-pub use session::{Session, Watch};
+pub use session::{Session, Stopper, Watch};
 pub use settings::{Learns, Protocol, Role, Settings};

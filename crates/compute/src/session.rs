@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use crate::error::{Error, Phase, Reason};
 use crate::figures::{Figures, PhaseFigures};
 use crate::gmw;
-use crate::link::Link;
+use crate::link::{Frames, Link};
 use crate::parties::{evaluator, garbler};
 use crate::party::{Party, SetUp};
 use crate::random::Random;
@@ -42,6 +42,19 @@ impl Watch {
     /// The ANDs that were garbled, evaluated or opened, in all instances together.
     pub fn ands(&self) -> u64 {
         self.0.ands()
+    }
+}
+
+/// Stops a session, from another thread.
+#[derive(Clone)]
+pub struct Stopper(Frames);
+
+impl Stopper {
+    /// Stops it, unless it is finished: what it runs, now or later, ends with [`Error::Stopped`].
+    /// The other party is told; the session waits for that when it is dropped, for two seconds at
+    /// most.
+    pub fn stop(&self) {
+        self.0.fail(&Error::Stopped);
     }
 }
 
@@ -152,6 +165,11 @@ impl Session {
     /// A handle with which another thread sees how far the session is.
     pub fn watch(&self) -> Watch {
         Watch(self.party.figures.clone())
+    }
+
+    /// A handle with which another thread stops the session.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.party.frames.clone())
     }
 
     /// Ends the session without a result, and tells the other party why: for what this party finds

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Instant;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use transport::{Choice, Options, Security, connect};
 
@@ -437,6 +438,34 @@ fn a_party_that_goes_or_says_nothing_is_given_up() {
         assert_eq!(ended.code, 1, "{}", ended.errors);
         let expected = if is_silent { "nothing from the other party for 1 s" } else { "ended" };
         assert!(ended.error().contains(expected), "{}", ended.errors);
+    }
+}
+
+#[test]
+fn a_party_that_is_stopped_tells_the_other() {
+    let place = tempfile::tempdir().unwrap();
+    assert!(Command::new("mkfifo").arg(place.path().join("slow.txt")).status().unwrap().success());
+    // One that computes for days, and one that loads its circuit.
+    for circuit in ["aes128:1000000000", "slow.txt"] {
+        for (role, other) in [("garbler", "evaluator"), ("evaluator", "garbler")] {
+            let input = format!("--input {KEY} --explain");
+            let waiting = format!("--role {other} --circuit aes128:1000000000 {input}");
+            let (waiting, address) = Running::listen(place.path(), &words(&waiting));
+            let stopped = format!(
+                "--role {role} --circuit {circuit} {input} --connect {address} --transport tcp"
+            );
+            let mut stopped = Running::start(place.path(), &words(&stopped));
+            assert!(stopped.line().contains("without encryption"));
+            // It is connected.
+            assert!(stopped.line().contains("as the command says"));
+            // Not SIGINT, which is ignored if the tests run in the background.
+            kill_process(Pid::from_child(&stopped.child), Signal::TERM).unwrap();
+            let [stopped, waiting] = [stopped, waiting].map(Running::end);
+            assert_eq!((stopped.code, waiting.code), (128 + 15, 1), "{}", waiting.errors);
+            assert_eq!(stopped.error(), "error: this party was stopped");
+            let told = "the other party has given up: it was stopped";
+            assert!(waiting.error().contains(told), "{}", waiting.errors);
+        }
     }
 }
 

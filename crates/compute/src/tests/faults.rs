@@ -202,6 +202,31 @@ fn a_party_that_gives_up_says_why() {
     }
 }
 
+#[test]
+fn a_party_that_is_stopped_says_so() {
+    for role in [Role::Garbler, Role::Evaluator] {
+        for protocol in [Protocol::Yao, Protocol::Gmw] {
+            let (here, there) = UnixStream::pair().unwrap();
+            let settings = Settings { timeout: TIMEOUT, protocol, ..Settings::default() };
+            let mut other = session(&there, role.other(), settings);
+            let mut stopped = session(&here, role, settings);
+            drop((here, there));
+            let stopper = stopped.stopper();
+            let schedule = &Schedule::new(&generate::aes128());
+            let [ours, theirs] = thread::scope(|scope| {
+                let ours = scope.spawn(move || stopped.run(schedule, &KEY).unwrap_err());
+                // Before it runs, or while it waits for the other party.
+                stopper.stop();
+                let theirs = other.run(schedule, &BLOCK).unwrap_err();
+                drop(other);
+                [ours.join().unwrap(), theirs]
+            });
+            assert!(matches!(ours, Error::Stopped), "{ours}");
+            assert!(matches!(theirs, Error::Aborted { reason: Reason::Stopped, .. }), "{theirs}");
+        }
+    }
+}
+
 /// The garbler's error when a bit of the evaluator's frames of a kind is changed.
 fn refused_with_change(changed: Kind, transfers: Extension) -> Error {
     let schedule = Schedule::new(&generate::aes128());

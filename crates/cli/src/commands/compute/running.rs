@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use circuit::Schedule;
 use compute::predict::Traffic;
-use compute::{Protocol, Reason, Role, Session, Settings, Watch};
+use compute::{Error, Protocol, Reason, Role, Session, Settings, Watch};
 
 use super::connection::{self, Connecting, Met};
 use super::dry_run;
@@ -16,6 +16,10 @@ use super::report::{Costs, Timings};
 use crate::console;
 use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::signals;
+
+/// How long a party that a signal stops has to tell the other one.
+const STOPPING: Duration = Duration::from_secs(3);
 
 /// What a session begins with.
 pub(super) struct Start<'a> {
@@ -60,14 +64,15 @@ impl Start<'_> {
         }
         let Met { connection, connect } = connection::meet(self.connecting, exchange, self.rest)?;
         let transport = connection.transport();
-        if self.explain {
-            let decision = connection.decision();
-            let reason = decision.map_or(self.connecting.default_reason(), |it| it.reason.as_str());
-            console::note(&format!("{transport}: {reason}"));
-        }
+        let reason = connection.decision().map(|decision| decision.reason.clone());
         let begun = Instant::now();
         let session = Session::start(connection, self.role, self.settings);
         let session = session.map_err(|error| failed(&error))?;
+        stop_on_signal(&session)?;
+        if self.explain {
+            let reason = reason.as_deref().unwrap_or(self.connecting.default_reason());
+            console::note(&format!("{transport}: {reason}"));
+        }
         let loaded = match loading.wait() {
             Ok(loaded) => loaded,
             Err(failure) => {
@@ -82,6 +87,19 @@ impl Start<'_> {
         let load = loaded.load;
         Ok(Running { session, transport, start: loading.start, begun, connect, load })
     }
+}
+
+/// A signal stops the session: the other party is told. It ends the process also if that is not
+/// waiting for the session.
+fn stop_on_signal(session: &Session) -> Result<(), Failure> {
+    let stopper = session.stopper();
+    let stop = move || {
+        stopper.stop();
+        thread::sleep(STOPPING);
+        console::error(&Error::Stopped.to_string());
+    };
+    let handled = signals::before_end(stop);
+    handled.map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))
 }
 
 impl Running {
