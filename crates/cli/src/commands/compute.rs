@@ -3,6 +3,7 @@
 mod connection;
 mod dry_run;
 mod loading;
+mod measuring;
 mod network;
 mod psi;
 mod report;

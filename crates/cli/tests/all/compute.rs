@@ -197,6 +197,11 @@ fn json_has_what_each_phase_took() {
         let phases = this["phases"].as_array().unwrap();
         let names: Vec<&str> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["load", "connect", "setup", "agreement", "inputs", "gates", "output"]);
+        for phase in phases {
+            assert!(phase["peak_memory_bytes"].as_u64().unwrap() > 1 << 20, "{phase}");
+            let is_idle = ["connect", "agreement"].contains(&phase["name"].as_str().unwrap());
+            assert!(phase["cpu_s"].as_f64().unwrap() > 0.0 || is_idle, "{phase}");
+        }
         let sent: u64 = phases.iter().map(|phase| phase["bytes_sent"].as_u64().unwrap()).sum();
         assert_eq!(this["bytes_sent"], sent);
     }

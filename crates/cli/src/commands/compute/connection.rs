@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use compute::{PhaseFigures, peak_memory};
 use keys::PublicKey;
+use rustix::time::ClockId;
 use transport::{Choice, Connection, Error, Exchange, Listener, Options, Step, connect};
 
+use super::measuring::Measuring;
 use crate::commands::transport::{failed, parse_choice, reachable, security};
 use crate::console;
 use crate::failure::Failure;
@@ -60,8 +63,9 @@ pub(super) struct Connecting {
 /// A connection to the other party.
 pub(super) struct Met {
     pub(super) connection: Connection,
-    /// How long connecting took, from when the other party was there.
-    pub(super) connect: Duration,
+    /// What connecting took, from when the other party was there; at the party that listens
+    /// nothing.
+    pub(super) connect: PhaseFigures,
 }
 
 impl Connecting {
@@ -185,7 +189,8 @@ fn accept(listener: &Listener, options: &Options) -> Result<Met, Failure> {
             "the other party has connected by {transport}: its --transport counts"
         ));
     }
-    Ok(Met { connection, connect: Duration::ZERO })
+    let connect = PhaseFigures { peak_memory: peak_memory(), ..PhaseFigures::default() };
+    Ok(Met { connection, connect })
 }
 
 /// Connects, as soon as the other party listens.
@@ -193,9 +198,9 @@ fn retry(address: &str, options: &Options, wait: Duration) -> Result<Met, Failur
     let end = Instant::now() + wait;
     let mut waiting = None;
     loop {
-        let start = Instant::now();
+        let measuring = Measuring::start(ClockId::ThreadCPUTime);
         match connect(address, options) {
-            Ok(connection) => return Ok(Met { connection, connect: start.elapsed() }),
+            Ok(connection) => return Ok(Met { connection, connect: measuring.figures() }),
             Err(Error::Io { source, .. })
                 if source.kind() == std::io::ErrorKind::ConnectionRefused
                     && Instant::now() < end =>

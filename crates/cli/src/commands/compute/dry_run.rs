@@ -119,7 +119,7 @@ pub(super) fn run(
         bytes_sent: exchange.sent,
         bytes_received: exchange.received,
         round_trips: traffic.round_trips,
-        load_s: loaded.load.as_secs_f64(),
+        load_s: loaded.load.time.as_secs_f64(),
         set_up_s: set_up.as_secs_f64(),
         steps,
         network_s: time.map(|it| it.as_secs_f64()),

@@ -5,8 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use circuit::{Circuit, Schedule, generate};
-use compute::{Protocol, Role};
+use compute::{PhaseFigures, Protocol, Role};
+use rustix::time::ClockId;
 
+use super::measuring::Measuring;
 use crate::circuits;
 use crate::failure::Failure;
 use crate::progress::Progress;
@@ -25,8 +27,9 @@ pub(super) struct Loading {
 /// A circuit, ready to be garbled.
 pub(super) struct Loaded {
     pub(super) schedule: Schedule,
-    /// How long that took.
-    pub(super) load: Duration,
+    /// What that took; of processor time, what the process has used meanwhile: it is loaded by
+    /// several threads.
+    pub(super) load: PhaseFigures,
 }
 
 impl Loading {
@@ -38,9 +41,10 @@ impl Loading {
         load: impl FnOnce() -> Result<Schedule, Failure> + Send + 'static,
     ) -> Result<Self, Failure> {
         let start = Instant::now();
+        let measuring = Measuring::start(ClockId::ProcessCPUTime);
         let (done, result) = channel();
         let work = move || {
-            let loaded = load().map(|schedule| Loaded { schedule, load: start.elapsed() });
+            let loaded = load().map(|schedule| Loaded { schedule, load: measuring.figures() });
             // Nobody waits for it any more after an error.
             let _ = done.send(loaded);
         };

@@ -28,9 +28,9 @@ pub(super) struct Timings {
     /// From the connection to the end.
     pub(super) run: Duration,
     /// Connecting.
-    pub(super) connect: Duration,
+    pub(super) connect: PhaseFigures,
     /// Loading the circuit.
-    pub(super) load: Duration,
+    pub(super) load: PhaseFigures,
 }
 
 #[derive(Serialize)]
@@ -72,8 +72,8 @@ impl Costs {
         protocol: Protocol,
     ) -> Self {
         let before = [
-            PhaseDocument::before("load", timings.load),
-            PhaseDocument::before("connect", timings.connect),
+            PhaseDocument::before("load", &timings.load),
+            PhaseDocument::before("connect", &timings.connect),
         ];
         let phases = Phase::ALL.iter().zip(figures).filter(|(phase, _)| phase.is_of(protocol));
         let phases = phases.map(|(phase, figures)| PhaseDocument::new(*phase, figures));
@@ -95,35 +95,28 @@ pub(in crate::commands) struct PhaseDocument {
     /// From the connection on; `null` if the phase is before that.
     start_s: Option<f64>,
     time_s: f64,
-    cpu_s: Option<f64>,
+    cpu_s: f64,
     bytes_sent: u64,
     bytes_received: u64,
-    peak_memory_bytes: Option<u64>,
+    peak_memory_bytes: u64,
 }
 
 impl PhaseDocument {
-    fn before(name: &'static str, time: Duration) -> Self {
+    fn before(name: &'static str, figures: &PhaseFigures) -> Self {
         Self {
             name,
             start_s: None,
-            time_s: time.as_secs_f64(),
-            cpu_s: None,
-            bytes_sent: 0,
-            bytes_received: 0,
-            peak_memory_bytes: None,
+            time_s: figures.time.as_secs_f64(),
+            cpu_s: figures.cpu.as_secs_f64(),
+            bytes_sent: figures.bytes_sent,
+            bytes_received: figures.bytes_received,
+            peak_memory_bytes: figures.peak_memory,
         }
     }
 
     pub(in crate::commands) fn new(phase: Phase, figures: &PhaseFigures) -> Self {
-        Self {
-            name: phase.name(),
-            start_s: Some(figures.start.as_secs_f64()),
-            time_s: figures.time.as_secs_f64(),
-            cpu_s: Some(figures.cpu.as_secs_f64()),
-            bytes_sent: figures.bytes_sent,
-            bytes_received: figures.bytes_received,
-            peak_memory_bytes: Some(figures.peak_memory),
-        }
+        let start_s = Some(figures.start.as_secs_f64());
+        Self { start_s, ..Self::before(phase.name(), figures) }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use circuit::Schedule;
 use compute::predict::Traffic;
-use compute::{Error, Protocol, Reason, Role, Session, Settings, Watch};
+use compute::{Error, PhaseFigures, Protocol, Reason, Role, Session, Settings, Watch};
 
 use super::connection::{self, Connecting, Met};
 use super::dry_run;
@@ -38,8 +38,8 @@ pub(super) struct Running {
     pub(super) transport: &'static str,
     start: Instant,
     begun: Instant,
-    connect: Duration,
-    load: Duration,
+    connect: PhaseFigures,
+    load: PhaseFigures,
 }
 
 impl Start<'_> {

@@ -4,7 +4,8 @@
 //! Values are read from a document: `time_s`, from when the evaluator begins to connect until it
 //! has the output; with one link between the hosts `least_s`, which is a round trip and the bytes
 //! at the link's rate, and `over`, the quotient of both; and `garbler` and `evaluator`, each what
-//! this party printed with `--json`, its phases by their names, and `cpu_s`, their sum.
+//! this party printed with `--json`, its phases by their names, and `cpu_s`, the sum of those of
+//! the session.
 
 mod examples;
 
@@ -167,7 +168,10 @@ impl Party {
         let named =
             phases.iter().filter_map(|it| Some((it["name"].as_str()?.to_owned(), it.clone())));
         document["phases"] = Value::Object(named.collect());
-        document["cpu_s"] = json!(phases.iter().filter_map(|it| it["cpu_s"].as_f64()).sum::<f64>());
+        // Those before have no start.
+        let of_session = phases.iter().filter(|it| it["start_s"].is_number());
+        let cpu: f64 = of_session.filter_map(|it| it["cpu_s"].as_f64()).sum();
+        document["cpu_s"] = json!(cpu);
         Ok(document)
     }
 }
