@@ -120,6 +120,8 @@ impl Sending {
     pub(super) fn handle_train(&mut self, rate: f64) {
         if self.next == 0 && self.model.in_flight() == 0 {
             self.model = rate::Model::new(Some(rate), MAX_DATAGRAM_LEN);
+        } else if !self.model.is_started() {
+            self.model.start(rate);
         } else {
             self.model.on_train(rate);
         }

@@ -55,6 +55,18 @@ fn a_long_path_is_full_from_the_first_round_trip_on() {
     }
 }
 
+/// The listener sends before it is told how fast its train arrived, which is at any time between
+/// its first bytes and the first acknowledgement of them.
+#[test]
+fn a_listener_that_sends_at_once_starts_at_the_rate_of_its_train() {
+    for seed in 0..10 {
+        let len = 32 << 20;
+        let mut pair = Pair::connect(seed, long(1_000_000_000, 0), false);
+        let took = pair.exchange(seed, [1, len]);
+        assert!(took.as_secs_f64() < 1.4, "{took:?}");
+    }
+}
+
 /// What a client does while its address changes is delayed, not lost.
 #[test]
 fn the_client_changes_its_address() {

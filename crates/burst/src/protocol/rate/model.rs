@@ -153,6 +153,17 @@ impl Model {
         self.limited_until = self.delivered + self.in_flight.max(1);
     }
 
+    /// Whether there is a rate: it was given, or something is acknowledged.
+    pub fn is_started(&self) -> bool {
+        self.start > 0.0
+    }
+
+    /// Starts at this rate in bytes/s, though something is sent already.
+    pub fn start(&mut self, rate: f64) {
+        (self.start, self.rate) = (rate, rate);
+        self.phase = Phase::Start { gain: PULSE_GAINS[0], since: self.now };
+    }
+
     /// The peer has measured this rate of a train of packets that were sent without gaps.
     pub fn on_train(&mut self, rate: f64) {
         if !rate.is_finite() || rate <= 0.0 {
