@@ -63,8 +63,9 @@ fn two_of(keys: usize, len: usize) -> usize {
     keys.saturating_mul(2).saturating_mul(len)
 }
 
-/// Encrypts or decrypts by a key that is used once: what has the length of a key by the key itself.
-pub(crate) fn add_pad(key: Block, message: &mut [u8]) {
+/// Encrypts or decrypts a message by a key that is used once: one that has the length of a key, or
+/// less, by the key itself.
+pub fn add_pad(key: Block, message: &mut [u8]) {
     let mut pad = [Block::ZERO; 64];
     let mut prg = (message.len() > 16).then(|| Prg::new(key));
     for piece in message.chunks_mut(16 * pad.len()) {

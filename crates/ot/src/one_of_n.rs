@@ -1,10 +1,15 @@
 //! One of N messages, by random transfers: one for each bit of the choice (Naor, Pinkas 1999).
 //!
-//! Message i is encrypted with a key that is the sum of block i of the streams of those keys of the
-//! transfers that the bits of i select. Who has one key of each transfer can compute one of the N.
+//! The bits of a message's number are cut into a low and a high half, down to single bits, whose
+//! keys are those of the transfers. With the keys `a` of its low half and `b` of its high half,
+//! message i has the key F(a, high half) + F(b, low half) (exclusive or), where F is AES-128. Who
+//! has one key of each transfer can compute one of the N; a sender computes all with 2 N blocks of
+//! AES and keys of which there are some 4 times the root of N.
+//!
 //! As in [`crate::messages`], the keys are used once, and nothing of the content is checked.
 
 use blocks::Block;
+use blocks::aes::Aes128;
 use blocks::prg::Prg;
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
@@ -39,33 +44,92 @@ pub fn choices(chosen: &[usize], count: usize) -> Result<Vec<u8>, Error> {
     Ok(packed)
 }
 
+/// Overwrites `out` with the keys of as many messages, of which the receiver gets one, from the
+/// keys of [`transfers`]. If there is only one message, its key is zero.
+///
+/// # Errors
+/// If the keys are not those of as many transfers as the messages take.
+pub fn keys(pairs: &[[Block; 2]], out: &mut [Block]) -> Result<(), Error> {
+    check_argument("keys", pairs.len(), transfers(out.len()))?;
+    fill(pairs, out);
+    Ok(())
+}
+
+fn fill(pairs: &[[Block; 2]], out: &mut [Block]) {
+    match pairs {
+        [] => out.fill(Block::ZERO),
+        [pair] => out.copy_from_slice(&pair[..out.len()]),
+        _ => {
+            let (low, high) = pairs.split_at(pairs.len() / 2);
+            let width = 1 << low.len();
+            let height = out.len().div_ceil(width);
+            let mut of_low = Zeroizing::new(vec![Block::ZERO; width]);
+            let mut of_high = Zeroizing::new(vec![Block::ZERO; height]);
+            let mut column = Zeroizing::new(vec![Block::ZERO; height]);
+            fill(low, &mut of_low);
+            fill(high, &mut of_high);
+            for (key, row) in of_high.iter().zip(out.chunks_mut(width)) {
+                Prg::new(*key).fill(row);
+            }
+            for (place, key) in of_low.iter().enumerate() {
+                Prg::new(*key).fill(&mut column);
+                // The last row can be shorter.
+                let places = out[place..].iter_mut().step_by(width);
+                places.zip(column.iter()).for_each(|(out, block)| *out ^= *block);
+            }
+        }
+    }
+}
+
+/// The key of the chosen one of `count` messages, from the chosen keys. No branch or address
+/// depends on the choice.
+///
+/// # Errors
+/// If the choice is not below `count`, or the keys are not those of as many transfers as it takes.
+pub fn key(keys: &[Block], chosen: usize, count: usize) -> Result<Block, Error> {
+    check_choice(chosen, count)?;
+    check_argument("keys", keys.len(), transfers(count))?;
+    Ok(chosen_key(keys, chosen))
+}
+
+fn chosen_key(keys: &[Block], chosen: usize) -> Block {
+    match keys {
+        [] => Block::ZERO,
+        [key] => *key,
+        _ => {
+            let (low, high) = keys.split_at(keys.len() / 2);
+            let of_low = chosen & ((1 << low.len()) - 1);
+            let of_high = chosen >> low.len();
+            block(chosen_key(low, of_low), of_high) ^ block(chosen_key(high, of_high), of_low)
+        }
+    }
+}
+
+/// Block `number` of the stream of a key.
+fn block(key: Block, number: usize) -> Block {
+    let mut block = [Block::from(number as u128)];
+    Aes128::new(key).encrypt(&mut block);
+    block[0]
+}
+
 /// The ciphertexts of messages of `len` bytes each, of which the receiver gets one, by the keys of
 /// [`transfers`]. They are as long as the messages.
 ///
 /// # Errors
 /// If the messages are not `count`, or the keys not those of as many transfers as they take.
 pub fn encrypt(
-    keys: &[[Block; 2]],
+    pairs: &[[Block; 2]],
     messages: &[u8],
     count: usize,
     len: usize,
 ) -> Result<Vec<u8>, Error> {
-    check_argument("keys", keys.len(), transfers(count))?;
+    check_argument("keys", pairs.len(), transfers(count))?;
     check_argument("bytes of messages", messages.len(), count.saturating_mul(len))?;
     if messages.is_empty() {
         return Ok(Vec::new());
     }
     let mut message_keys = Zeroizing::new(vec![Block::ZERO; count]);
-    let mut stream = Zeroizing::new(vec![Block::ZERO; count]);
-    for (bit, pair) in keys.iter().enumerate() {
-        for (value, key) in pair.iter().enumerate() {
-            Prg::new(*key).fill(&mut stream);
-            let with_value = message_keys.iter_mut().zip(stream.iter()).enumerate();
-            for (_, (key, block)) in with_value.filter(|(i, _)| i >> bit & 1 == value) {
-                *key ^= *block;
-            }
-        }
-    }
+    keys(pairs, &mut message_keys)?;
     let mut ciphertexts = messages.to_vec();
     let of_keys = message_keys.iter().zip(ciphertexts.chunks_exact_mut(len));
     of_keys.for_each(|(key, message)| add_pad(*key, message));
@@ -85,19 +149,10 @@ pub fn decrypt(
     count: usize,
     len: usize,
 ) -> Result<Vec<u8>, Error> {
-    check_choice(chosen, count)?;
-    check_argument("keys", keys.len(), transfers(count))?;
+    let message_key = Zeroizing::new(key(keys, chosen, count)?);
     check_len(ciphertexts, count.saturating_mul(len))?;
     if len == 0 {
         return Ok(Vec::new());
-    }
-    let mut message_key = Zeroizing::new(Block::ZERO);
-    let mut stream = Zeroizing::new(vec![Block::ZERO; count]);
-    for key in keys {
-        Prg::new(*key).fill(&mut stream);
-        for (i, block) in stream.iter().enumerate() {
-            *message_key ^= *block & Block::mask(i.ct_eq(&chosen).into());
-        }
     }
     let mut message = vec![0; len];
     for (i, ciphertext) in ciphertexts.chunks_exact(len).enumerate() {
