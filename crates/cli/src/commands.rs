@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod chat;
 mod circuit;
 mod compute;
 mod demo;
@@ -7,6 +8,7 @@ mod directory;
 mod doctor;
 mod join;
 mod lab;
+mod mix;
 mod plan;
 mod proxy;
 mod quorum;
@@ -124,6 +126,8 @@ commands! {
     Directory(directory),
     Tunnel(tunnel, Tunnel),
     Quorum(quorum, Quorum),
+    Mix(mix, Mix),
+    Chat(chat),
     Transport(transport, Relay),
     Circuit(circuit),
     Compute(compute),
@@ -137,10 +141,11 @@ const EXAMINATIONS: &[Examination] = &[
     Examination::of::<proxy::Proxy>(),
     Examination::of::<tunnel::Tunnel>(),
     Examination::of::<quorum::Quorum>(),
+    Examination::of::<mix::Mix>(),
 ];
 
-/// The names of the daemons that have a configuration, as in `sunder serve, proxy, tunnel or
-/// quorum`.
+/// The names of the daemons that have a configuration, as in `sunder serve, proxy, tunnel, quorum
+/// or mix`.
 fn daemon_names() -> String {
     let names: Vec<&str> = EXAMINATIONS.iter().map(|daemon| daemon.name).collect();
     let (last, others) = names.split_last().unwrap_or((&"", &[]));

@@ -72,7 +72,8 @@ impl Conversation {
 
     /// When there was new text, if the conversation is current at this exchange.
     pub(crate) fn current(&self, exchange: u64) -> Option<u64> {
-        let recent = self.active > 0 && exchange - self.active < CURRENT;
+        // A member that has joined again counts its exchanges from the beginning.
+        let recent = self.active > 0 && exchange.saturating_sub(self.active) < CURRENT;
         (recent || self.undelivered() > 0).then_some(self.active)
     }
 
@@ -113,6 +114,11 @@ impl Conversation {
     /// Cuts what waits into fragments of another length, in a new stream.
     pub(crate) fn cut_again(&mut self, capacity: usize) {
         self.outgoing.restart(self.outgoing.stream(), capacity);
+    }
+
+    /// At most how many bytes are stored.
+    pub(crate) fn stored_len(&self) -> usize {
+        self.outgoing.stored_len() + self.incoming.stored_len()
     }
 
     pub(crate) fn encode(&self, out: &mut Zeroizing<Vec<u8>>) {

@@ -56,7 +56,11 @@ impl Conversations {
 
     /// All that is stored. Secret.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        let mut out = Zeroizing::new(vec![VERSION]);
+        // A buffer that grew would leave a copy behind that is not wiped.
+        let partners = self.partners.values().map(|conversation| 32 + conversation.stored_len());
+        let len = 64 + partners.sum::<usize>();
+        let mut out = Zeroizing::new(Vec::with_capacity(len));
+        out.push(VERSION);
         out.extend_from_slice(&self.stream.to_be_bytes());
         out.extend_from_slice(&self.last_id.to_be_bytes());
         out.extend_from_slice(&self.read.0.to_be_bytes());
@@ -67,6 +71,7 @@ impl Conversations {
             out.extend_from_slice(partner);
             conversation.encode(&mut out);
         }
+        debug_assert!(out.len() <= len, "as many bytes as were expected");
         out
     }
 

@@ -1,15 +1,18 @@
 //! How a member reads slots of the closed mailbox, and hands in its update to the open one. All
 //! engines compute the same: of the mailbox R that is read and the member's update D and choices
-//! `j_1` to `j_q` the proxy gets D, and the member `R[j_1]` to `R[j_q]`.
+//! `j_1` to `j_q` the proxy gets D, and the member the slots `j_1` to `j_q` of R.
 //!
 //! Both ends of an exchange are without input and output: what they return is carried to the other
 //! end. Set-up messages, if there are any, come before the first exchange of a connection. Each
 //! exchange is one round trip: the proxy's opening (which goes out with the start of the round),
 //! the member's request, the proxy's answer.
 
-use crate::Mailbox;
+mod ot;
+mod transfers;
 
-/// What is wrong with a message of the other end.
+use crate::{Mailbox, Shape};
+
+/// Why a step of an exchange fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// It has another length.
@@ -22,10 +25,46 @@ pub enum EngineError {
     },
     /// It is no message of a transfer.
     #[error("{0}")]
-    Transfer(#[from] ot::Error),
-    /// It came at another step than its own.
+    Transfer(#[from] ::ot::Error),
+    /// It came at another step than its own, or something is asked for before the set-up.
     #[error("a message came out of turn")]
     OutOfTurn,
+    /// A member's choices are not as many as the shape says.
+    #[error("{found} slots are chosen, and not {expected}")]
+    Reads {
+        /// How many have to be chosen.
+        expected: usize,
+        /// How many are chosen.
+        found: usize,
+    },
+}
+
+/// The member's end of an engine. The seed is uniformly random, secret, and used once.
+///
+/// # Errors
+/// If the engine cannot make exchanges of this shape.
+pub fn member(
+    name: EngineName,
+    shape: &Shape,
+    seed: [u8; 32],
+) -> Result<Box<dyn MemberEngine>, EngineError> {
+    match name {
+        EngineName::Ot => Ok(Box::new(ot::Member::new(*shape, seed))),
+    }
+}
+
+/// The proxy's end of an engine. The seed is uniformly random, secret, and used once.
+///
+/// # Errors
+/// If the engine cannot make exchanges of this shape.
+pub fn proxy(
+    name: EngineName,
+    shape: &Shape,
+    seed: [u8; 32],
+) -> Result<Box<dyn ProxyEngine>, EngineError> {
+    match name {
+        EngineName::Ot => Ok(Box::new(ot::Proxy::new(*shape, seed))),
+    }
 }
 
 /// The member's end of the exchanges over one connection.
@@ -94,13 +133,28 @@ pub trait ProxyEngine: Send {
 pub enum EngineName {
     /// Oblivious transfer of slots: the fastest, and the one for use.
     Ot,
-    /// A garbled circuit.
-    Circuit,
-    /// Garbled decision diagrams.
-    Bdd,
 }
 
 impl EngineName {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Ot, Self::Circuit, Self::Bdd];
+    pub const ALL: [Self; 1] = [Self::Ot];
+}
+
+/// Checks the length of a message.
+fn check_len(message: &[u8], expected: usize) -> Result<(), EngineError> {
+    let len = message.len();
+    if len == expected { Ok(()) } else { Err(EngineError::Length { expected, len }) }
+}
+
+/// Checks what a member hands in.
+fn check_exchange(shape: &Shape, update: &Mailbox, reads: &[usize]) -> Result<(), EngineError> {
+    check_len(update.as_bytes(), shape.mailbox_len())?;
+    let (expected, found, count) = (shape.reads(), reads.len(), shape.slots());
+    if found != expected {
+        return Err(EngineError::Reads { expected, found });
+    }
+    match reads.iter().find(|slot| **slot >= count) {
+        Some(&chosen) => Err(::ot::Error::Choice { chosen, count }.into()),
+        None => Ok(()),
+    }
 }

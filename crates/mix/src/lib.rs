@@ -3,19 +3,26 @@
 //!
 //! `docs/protocols/mix.md` specifies the protocol and says what is promised, and against whom.
 
+pub mod client;
 mod content;
 mod conversation;
 mod conversations;
 pub mod engine;
 mod epoch;
+pub mod group;
 mod group_key;
 mod mailbox;
 mod member;
+pub mod membership;
+mod net;
 mod order;
 mod pair;
-mod round;
+mod random;
+mod reader;
+pub mod round;
 mod shape;
 mod state;
+pub mod wire;
 
 pub use content::MAX_TEXT_LEN;
 pub use conversations::Conversations;
@@ -23,6 +30,7 @@ pub use epoch::{Epoch, EpochError, MemberInfo};
 pub use group_key::{GroupKey, Mask};
 pub use mailbox::Mailbox;
 pub use member::{Event, Exchange, Member, MemberError, MessageId, SendError};
+pub use net::{StateFileError, StateFolder, chat, proxy};
 pub use order::Order;
 pub use round::{NONCE_LEN, Participant, ReadRound, RoundStart};
 pub use shape::{MAX_MAILBOX_LEN, Shape, ShapeError};

@@ -1,5 +1,6 @@
 //! `sunder demo`: demonstrates Sunder on this machine alone, without configuration.
 
+mod chat;
 mod compute;
 mod examine;
 mod histogram;
@@ -43,9 +44,14 @@ use topology::{CHANNELS, Transfer, transfer};
 /// TCP on this machine. Shows what each phase takes, and what each party has received. Fails if the
 /// output is not that of FIPS 197, or if a party has received the other's input or anything but
 /// noise.
+///
+/// chat: three members of a group talk through a proxy, in this process. Shows what the proxy has
+/// of a member that writes to the one, to the other, or nothing, with statistical tests of it.
+/// Fails if a line does not arrive, or if a test tells these apart.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  sunder demo --file photo.jpg --eavesdrop all\n  \
-                        sunder demo sign --file letter.txt\n  sunder demo compute")]
+                        sunder demo sign --file letter.txt\n  sunder demo compute\n  \
+                        sunder demo chat")]
 pub(crate) struct Arguments {
     /// What to demonstrate
     #[arg(value_enum, default_value_t = Demonstration::Channels)]
@@ -69,6 +75,8 @@ enum Demonstration {
     Sign,
     /// Two parties compute on inputs that they do not show each other
     Compute,
+    /// Three members talk, and the proxy cannot tell who speaks to whom
+    Chat,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -90,10 +98,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             Err(Failure::Usage("--eavesdrop is for sunder demo channels".into()))
         }
         Demonstration::Sign => sign::run(arguments.file.as_deref(), arguments.json),
-        Demonstration::Compute if arguments.eavesdrop.is_some() || arguments.file.is_some() => {
-            Err(Failure::Usage("--file and --eavesdrop are not for sunder demo compute".into()))
+        job if arguments.eavesdrop.is_some() || arguments.file.is_some() => {
+            let name = if matches!(job, Demonstration::Chat) { "chat" } else { "compute" };
+            let message = format!("--file and --eavesdrop are not for sunder demo {name}");
+            Err(Failure::Usage(message))
         }
         Demonstration::Compute => compute::run(arguments.json),
+        Demonstration::Chat => chat::run(arguments.json),
     }
 }
 

@@ -62,6 +62,30 @@ fn the_examples_in_the_guide_to_computing_are_correct() {
 }
 
 #[test]
+fn the_examples_in_the_guide_to_chats_are_correct() {
+    let guide = document("docs/guides/chat.md");
+    let place = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let configuration = blocks(&guide, "toml").next().unwrap();
+    let with_port = |text: &str| text.replace(":6700", &format!(":{port}"));
+    fs::write(place.path().join("proxy.toml"), with_port(configuration)).unwrap();
+    let scripts: Vec<&str> = blocks(&guide, "sh").collect();
+    assert_eq!(scripts.len(), 3);
+    let expected = blocks(&guide, "text").next().unwrap();
+    let sunder = Path::new(env!("CARGO_BIN_EXE_sunder")).parent().unwrap().display();
+    // What runs in the background ends with the script.
+    let script = format!("trap 'kill 0' EXIT\n{}", with_port(&scripts.concat()));
+    let mut command = Command::new("setsid");
+    command.args(["--wait", "sh", "-e", "-c", &script]).current_dir(place.path());
+    command.env("PATH", format!("{sunder}:{}", std::env::var("PATH").unwrap()));
+    command.env("XDG_STATE_HOME", place.path()).env("RUNTIME_DIRECTORY", place.path());
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.ends_with(expected), "{printed}\n{errors}");
+}
+
+#[test]
 fn a_closed_standard_output_ends_a_command_silently() {
     for arguments in [
         "plan --channel z=0.1,l=0.01,d=5,r=100",

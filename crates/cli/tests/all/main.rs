@@ -1,6 +1,7 @@
 //! All integration tests of the command, in one program, because each program takes seconds to
 //! link. Tests that enter a sandbox with the whole program are programs of their own.
 
+mod chat;
 mod circuit;
 mod common;
 mod compute;

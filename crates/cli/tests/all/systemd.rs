@@ -27,7 +27,7 @@ fn values<'a>(unit: &'a str, setting: &str) -> Vec<&'a str> {
 #[test]
 fn units_run_existing_commands() {
     let units = units();
-    assert_eq!(units.len(), 4);
+    assert_eq!(units.len(), 5);
     for (name, unit) in &units {
         let [start] = values(unit, "ExecStart")[..] else { panic!("{name}: one ExecStart=") };
         let words: Vec<&str> = start.split(' ').collect();
@@ -47,6 +47,7 @@ fn units_run_existing_commands() {
 #[test]
 fn services_have_only_the_capabilities_they_need() {
     for (name, rights) in [
+        ("mix", ""),
         ("proxy", "CAP_NET_ADMIN CAP_NET_BIND_SERVICE"),
         ("quorum", ""),
         ("serve", "CAP_NET_BIND_SERVICE"),

@@ -67,7 +67,11 @@ impl Incoming {
             if self.too_long {
                 self.text = Zeroizing::default();
             } else {
-                self.text.extend_from_slice(&text);
+                // In a new buffer: one that grows would leave a copy behind that is not wiped.
+                let mut joined = Zeroizing::new(Vec::with_capacity(self.text.len() + text.len()));
+                joined.extend_from_slice(&self.text);
+                joined.extend_from_slice(&text);
+                self.text = joined;
             }
             if last {
                 let text = std::mem::take(&mut self.text);
@@ -77,6 +81,11 @@ impl Incoming {
             }
         }
         messages
+    }
+
+    /// At most how many bytes are stored.
+    pub(super) fn stored_len(&self) -> usize {
+        32 + self.text.len()
     }
 
     /// What has arrived ahead of others is not stored: it is not acknowledged either.

@@ -149,6 +149,11 @@ impl Outgoing {
         }
     }
 
+    /// At most how many bytes are stored.
+    pub(super) fn stored_len(&self) -> usize {
+        32 + self.messages.iter().map(|message| 16 + message.text.len()).sum::<usize>()
+    }
+
     pub(super) fn encode(&self, out: &mut Zeroizing<Vec<u8>>) {
         out.extend_from_slice(&self.stream.to_be_bytes());
         out.extend_from_slice(&self.acknowledged.to_be_bytes());

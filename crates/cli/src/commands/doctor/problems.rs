@@ -253,7 +253,7 @@ mod tests {
         ] {
             assert_eq!(daemon_of(text).map(|daemon| daemon.name), expected, "{text}");
         }
-        assert_eq!(daemon_names(), "sunder serve, proxy, tunnel or quorum");
+        assert_eq!(daemon_names(), "sunder serve, proxy, tunnel, quorum or mix");
     }
 
     /// The heads of a table and of those around it.

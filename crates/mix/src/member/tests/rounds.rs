@@ -1,6 +1,6 @@
 //! Single rounds: what is delivered, refused and noticed.
 
-use super::group::{epoch, group, member, name, run_round};
+use super::group::{Proxy, epoch, group, member, name, run_round};
 use crate::{Conversations, Event, Member, MemberError, MessageId, SendError, Shape};
 
 fn shape() -> Shape {
@@ -30,6 +30,34 @@ fn a_message_arrives_in_the_next_round_and_is_acknowledged_two_rounds_later() {
     assert_eq!((events[0].1, &events[0].2), (2, &Event::Message { from, text }));
     assert_eq!(events[1].0, events[0].0 + 2);
     assert_eq!((events[1].1, &events[1].2), (0, &Event::Delivered { id, to: name(2) }));
+}
+
+/// In which rounds after it was sent a message to the second of these members arrives.
+fn rounds_to_arrive(proxy: &mut Proxy, members: &mut [Member]) -> usize {
+    members[0].send(&name(1), "text").unwrap();
+    let arrives = |members: &mut [Member]| {
+        let mut events = std::iter::from_fn(|| members[1].poll_event());
+        events.any(|event| matches!(event, Event::Message { .. }))
+    };
+    let rounds = (1..100).find(|_| {
+        run_round(proxy, members);
+        arrives(members)
+    });
+    rounds.expect("the message arrives")
+}
+
+#[test]
+fn a_new_conversation_is_noticed_soon_and_then_read_in_each_round() {
+    let (mut proxy, mut members) = group(Shape::new(50, 2, 1, 9, 256).unwrap());
+    run_round(&mut proxy, &mut members);
+    // Seven of 49 others are read in each round. The first round writes.
+    let first = rounds_to_arrive(&mut proxy, &mut members);
+    assert!((2..=8).contains(&first), "{first} rounds");
+    for _ in 0..50 {
+        // In each eighth exchange, what was sent before comes first.
+        let rounds = rounds_to_arrive(&mut proxy, &mut members);
+        assert!((2..=3).contains(&rounds), "{rounds} rounds");
+    }
 }
 
 #[test]

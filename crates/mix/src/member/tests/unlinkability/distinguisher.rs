@@ -20,6 +20,9 @@ pub(super) fn homogeneity(rows: &[Vec<u32>]) -> f64 {
             sum += (f64::from(row[column]) - expected).powi(2) / expected;
         }
     }
+    if used < 2.0 {
+        return 0.0;
+    }
     let freedom = (used - 1.0) * (rows.len() - 1) as f64;
     (sum - freedom) / (2.0 * freedom).sqrt()
 }

@@ -1,6 +1,7 @@
 //! What the proxy would receive if protections were left out.
 
 use super::super::group::{Proxy, group_key, identity};
+use super::MEMBERS;
 use crate::pair::{At, PairKeys};
 use crate::{Exchange, Mailbox, Order, Participant};
 
@@ -11,6 +12,8 @@ pub(super) struct Protections {
     pub(super) order: bool,
     /// Which of the writer's slots is the receiver's is secret, and of each round.
     pub(super) offsets: bool,
+    /// Which slots are read is hidden, as by an engine.
+    pub(super) reads: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +27,15 @@ pub(super) enum Masks {
 }
 
 impl Protections {
-    pub(super) const ALL: Self = Self { masks: Masks::EachRound, order: true, offsets: true };
+    pub(super) const ALL: Self =
+        Self { masks: Masks::EachRound, order: true, offsets: true, reads: true };
 }
 
-/// What a member hands in in the round that was closed last, with these protections only.
+/// What a member with these keys hands in in the round that was closed last, with these protections
+/// only.
 pub(super) fn encode(
     protections: Protections,
+    pairs: &[PairKeys],
     own: u16,
     proxy: &Proxy,
     exchange: &Exchange,
@@ -44,7 +50,7 @@ pub(super) fn encode(
     let offset = (0..slots).find(|&it| written.slot(order.slot(own, it)) != [0; 64]).unwrap();
     let content = written.slot(order.slot(own, offset)).to_vec();
 
-    let fixed = receiver(own, proxy, exchange, &content).map(|it| it - usize::from(it > own));
+    let fixed = receiver(pairs, proxy, exchange, &content).map(|it| it - usize::from(it > own));
     let offset = if protections.offsets { offset } else { fixed.unwrap_or(offset) };
     let slot = if protections.order { order.slot(own, offset) } else { own * slots + offset };
     let mut update = Mailbox::new(shape);
@@ -71,11 +77,19 @@ fn add_mask(key: &crate::GroupKey, round: u64, of: Participant, update: &mut Mai
     update.add(&mask);
 }
 
+/// A member's keys with all.
+pub(super) fn pairs_of(own: usize) -> Vec<PairKeys> {
+    let pair = |other| PairKeys::new(&identity(own), &identity(other).public());
+    (0..MEMBERS).map(pair).collect()
+}
+
 /// For whom a slot is, if for anybody.
-fn receiver(own: usize, proxy: &Proxy, exchange: &Exchange, content: &[u8]) -> Option<usize> {
+fn receiver(
+    pairs: &[PairKeys],
+    proxy: &Proxy,
+    exchange: &Exchange,
+    content: &[u8],
+) -> Option<usize> {
     let at = At { epoch: proxy.epoch, round: proxy.round - 1, nonce: exchange.nonce };
-    (0..proxy.shape.members()).filter(|&other| other != own).find(|&other| {
-        let keys = PairKeys::new(&identity(own), &identity(other).public());
-        keys.to.open(at, &mut content.to_vec())
-    })
+    pairs.iter().position(|pair| pair.to.open(at, &mut content.to_vec()))
 }

@@ -1,0 +1,182 @@
+//! `sunder chat`: a chat of which the proxy does not learn who speaks to whom.
+
+mod command;
+mod draw;
+mod files;
+mod input;
+mod invite;
+mod join;
+mod plain;
+mod screen;
+mod terminal;
+
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use clap::Subcommand;
+use keys::file::exposure;
+use mix::chat::{ChatError, Config, Event};
+use service::config::Problems;
+use service::signals::StopSignals;
+
+use crate::console;
+use crate::daemon;
+use crate::failure::Failure;
+
+/// A complete configuration, shown by `--help`.
+const EXAMPLE: &str = include_str!("chat.toml");
+
+/// Talks with the members of a group, so that nobody outside learns who speaks to whom.
+///
+/// All members send messages of the same length at the same times to one proxy (`sunder mix`),
+/// whether they say something or not. The proxy learns who takes part, and nothing of who wrote to
+/// whom, if it does not cooperate with a member. Messages are encrypted between the two ends.
+///
+/// In the terminal, `@NAME TEXT` speaks to a member, and the Tab key completes names; /help lists
+/// the commands, Ctrl-C ends the chat. With fewer participants than `least_anonymity` nothing is
+/// sent. docs/guides/chat.md shows how to set a group up.
+#[derive(clap::Args)]
+#[command(
+    after_help = help(),
+    arg_required_else_help = true,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
+pub(crate) struct Arguments {
+    /// The configuration, in TOML
+    #[arg(long, value_name = "FILE", required = true)]
+    config: Option<PathBuf>,
+    /// Reads lines from standard input and writes lines to standard output, for scripts
+    #[arg(long)]
+    plain: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Init(Box<files::Init>),
+    Invite(invite::Arguments),
+    Join(join::Arguments),
+}
+
+fn help() -> String {
+    format!(
+        "Example: sunder chat --config alice.toml, with this in alice.toml\n\n{EXAMPLE}\n\
+         `sunder chat init` and `sunder chat join` write such a file, and the key.\n\
+         Further settings: transport, least_anonymity, history."
+    )
+}
+
+/// Runs the chat, or the subcommand.
+///
+/// # Errors
+/// If the configuration is wrong, something that it names cannot be used, or the chat fails.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match (&arguments.command, &arguments.config) {
+        (Some(Command::Init(arguments)), _) => files::init(arguments),
+        (Some(Command::Invite(arguments)), _) => invite::run(arguments),
+        (Some(Command::Join(arguments)), _) => join::run(arguments),
+        (None, Some(config)) => {
+            let config = load(config)?;
+            if arguments.plain { plain::run(&config) } else { talk(&config) }
+        }
+        (None, None) => Err(Failure::Usage("--config is missing".into())),
+    }
+}
+
+fn talk(config: &Config) -> Result<(), Failure> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        let message = "standard input and output are no terminal: --plain is for scripts";
+        return Err(Failure::Usage(message.into()));
+    }
+    terminal::run(config)
+}
+
+/// Reads the configuration of a chat.
+///
+/// # Errors
+/// If it is wrong.
+fn load(path: &Path) -> Result<Config, Failure> {
+    let parse = |text: &str| -> Result<Config, Problems> {
+        Ok(Config { config_dir: daemon::config_dir(path).to_owned(), ..Config::from_toml(text)? })
+    };
+    let config = daemon::load_file("chat", path, parse)?;
+    if let Some(error) = exposure(&config.config_dir.join(&config.identity)) {
+        let (what, fix) = (error.what(), error.fix());
+        console::warning(&format!("identity: {what}, and pass for you: {fix}"));
+    }
+    Ok(config)
+}
+
+/// What the parts of a chat send to the one that shows it.
+enum Input<K> {
+    Event(Event),
+    /// Of a person: a key, or a line.
+    Person(K),
+    /// A signal has arrived, or a part has failed.
+    Stop,
+}
+
+/// Tells the chat of events. Dropped, it ends the chat: also if the thread that tells panics.
+struct Teller<K>(Sender<Input<K>>);
+
+impl<K> Teller<K> {
+    fn tell(&self, event: Event) {
+        let _ = self.0.send(Input::Event(event));
+    }
+}
+
+impl<K> Drop for Teller<K> {
+    fn drop(&mut self) {
+        let _ = self.0.send(Input::Stop);
+    }
+}
+
+/// From now on SIGINT and SIGTERM end the chat in order.
+fn stop_on_signals<K: Send + 'static>(inputs: Sender<Input<K>>) -> Result<(), Failure> {
+    let runtime = service::runtime()?;
+    let mut signals = runtime.block_on(async { StopSignals::listen() })?;
+    let waiting = move || {
+        runtime.block_on(signals.next());
+        let _ = inputs.send(Input::Stop);
+        // A second one need not wait for anything.
+        runtime.block_on(signals.next());
+        std::process::exit(1);
+    };
+    let spawned = thread::Builder::new().name("signals".into()).spawn(waiting);
+    spawned.map(drop).map_err(|error| Failure::Failed(format!("no threads: {error}")))
+}
+
+fn failed(error: &ChatError) -> Failure {
+    match error {
+        ChatError::Identity(_) => Failure::Usage(error.to_string()),
+        _ => Failure::Failed(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mix::chat::KEYS;
+
+    use super::*;
+    use crate::daemon::tests::names;
+
+    const GUIDE: &str = include_str!("../../../../docs/guides/chat.md");
+
+    #[test]
+    fn the_example_is_a_configuration() {
+        let config = Config::from_toml(EXAMPLE).unwrap();
+        assert_eq!((config.name.as_str(), config.least_anonymity), ("alice", 3));
+    }
+
+    #[test]
+    fn help_and_guide_name_every_setting() {
+        for name in KEYS.names("") {
+            assert!(names(&help(), name), "{name} is not in --help");
+            assert!(GUIDE.contains(&format!("`{name}`")), "{name}: not in the guide");
+        }
+    }
+}

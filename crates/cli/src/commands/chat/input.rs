@@ -1,0 +1,158 @@
+//! The line that is being typed.
+
+/// A text with a cursor.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    text: String,
+    /// In bytes, at a boundary of characters.
+    cursor: usize,
+}
+
+/// The most bytes of a line: as many as a message can have.
+const MAX_LEN: usize = 64 << 10;
+
+impl Input {
+    /// What was typed.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What is before the cursor, and what is behind.
+    pub(super) fn parts(&self) -> (&str, &str) {
+        self.text.split_at(self.cursor)
+    }
+
+    /// Whether the cursor is behind everything.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.cursor == self.text.len()
+    }
+
+    /// Adds a text at the cursor, if it has room.
+    pub(super) fn insert(&mut self, text: &str) {
+        if self.text.len() + text.len() <= MAX_LEN {
+            self.text.insert_str(self.cursor, text);
+            self.cursor += text.len();
+        }
+    }
+
+    /// Removes the character before the cursor.
+    pub(super) fn backspace(&mut self) {
+        let end = self.cursor;
+        self.left();
+        self.text.replace_range(self.cursor..end, "");
+    }
+
+    /// Removes the character behind the cursor.
+    pub(super) fn delete(&mut self) {
+        let start = self.cursor;
+        self.right();
+        self.text.replace_range(start..self.cursor, "");
+        self.cursor = start;
+    }
+
+    /// Removes the word before the cursor.
+    pub(super) fn delete_word(&mut self) {
+        let (before, _) = self.parts();
+        let kept = before.trim_end().trim_end_matches(|c: char| !c.is_whitespace()).len();
+        self.text.replace_range(kept..self.cursor, "");
+        self.cursor = kept;
+    }
+
+    /// Removes everything.
+    pub(super) fn clear(&mut self) {
+        self.text.clear();
+        self.cursor = 0;
+    }
+
+    /// Moves the cursor by a character.
+    pub(super) fn left(&mut self) {
+        self.cursor -= self.parts().0.chars().next_back().map_or(0, char::len_utf8);
+    }
+
+    /// Moves the cursor by a character.
+    pub(super) fn right(&mut self) {
+        self.cursor += self.parts().1.chars().next().map_or(0, char::len_utf8);
+    }
+
+    /// Moves the cursor before everything.
+    pub(super) fn home(&mut self) {
+        self.cursor = 0;
+    }
+
+    /// Moves the cursor behind everything.
+    pub(super) fn end(&mut self) {
+        self.cursor = self.text.len();
+    }
+
+    /// Completes the name before the cursor, as far as all names that begin so have the same
+    /// letters.
+    pub(super) fn complete(&mut self, names: &[String]) {
+        let (before, _) = self.parts();
+        let begun = match before.strip_prefix('@') {
+            Some(begun) if !begun.contains(char::is_whitespace) => begun,
+            _ if before.is_empty() => "",
+            _ => return,
+        };
+        let possible: Vec<&str> =
+            names.iter().map(String::as_str).filter(|name| name.starts_with(begun)).collect();
+        let Some((first, others)) = possible.split_first() else { return };
+        let common = others.iter().fold(*first, |common, name| common_start(common, name));
+        let end = if others.is_empty() { " " } else { "" };
+        let completed = format!("@{common}{end}");
+        let cursor = completed.len();
+        self.text.replace_range(..self.cursor, &completed);
+        self.cursor = cursor;
+    }
+}
+
+fn common_start<'a>(one: &'a str, other: &str) -> &'a str {
+    let differs = one.char_indices().zip(other.chars()).find(|((_, a), b)| a != b);
+    let shorter = one.char_indices().nth(other.chars().count()).map_or(one.len(), |(at, _)| at);
+    &one[..differs.map_or(shorter, |((at, _), _)| at)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(text: &str) -> Input {
+        let mut input = Input::default();
+        input.insert(text);
+        input
+    }
+
+    #[test]
+    fn characters_are_edited_whole() {
+        let mut line = input("aé漢");
+        line.left();
+        line.backspace();
+        assert_eq!(line.parts(), ("a", "漢"));
+        line.delete();
+        line.delete();
+        assert_eq!(line.text(), "a");
+        line.home();
+        line.left();
+        line.backspace();
+        line.insert("b");
+        assert_eq!(line.parts(), ("b", "a"));
+        line.end();
+        line.insert(" two  words ");
+        line.delete_word();
+        assert_eq!(line.text(), "ba two  ");
+    }
+
+    #[test]
+    fn names_are_completed_as_far_as_they_are_certain() {
+        let names = ["bob", "bobby", "carol"].map(str::to_owned);
+        for (typed, completed) in
+            [("@c", "@carol "), ("@b", "@bob"), ("@bobb", "@bobby "), ("@x", "@x"), ("x", "x")]
+        {
+            let mut line = input(typed);
+            line.complete(&names);
+            assert_eq!(line.parts(), (completed, ""), "{typed}");
+        }
+        let mut empty = Input::default();
+        empty.complete(&names[2..]);
+        assert_eq!(empty.text(), "@carol ");
+    }
+}

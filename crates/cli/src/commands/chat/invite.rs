@@ -1,0 +1,49 @@
+//! `sunder chat invite`.
+
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+
+use mix::chat::{self, Event, Session};
+use mix::membership::Name;
+
+use super::{failed, files, load};
+use crate::console;
+use crate::failure::Failure;
+
+/// Prints an invitation for a person, as a group's administrator.
+///
+/// Give it to this one person only, over a way that nobody else reads: who has it can join in
+/// their place. It can be used once, for a week. The person joins when you are in the chat. While
+/// a chat runs with the same configuration, write /invite NAME there.
+#[derive(clap::Args)]
+#[command(after_help = "Example: sunder chat invite --config alice.toml bob")]
+pub(super) struct Arguments {
+    /// The configuration of the administrator
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The person's name
+    #[arg(value_parser = files::parse_name)]
+    name: Name,
+}
+
+/// Makes the invitation and prints it.
+///
+/// # Errors
+/// If this is not the administrator, or the state is in use.
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let config = load(&arguments.config)?;
+    let (sender, events) = channel();
+    let tell = move |event| _ = sender.send(event);
+    let (session, _) = Session::start(&config, None, tell).map_err(|error| failed(&error))?;
+    session.ask(chat::Command::Invite(arguments.name.clone()));
+    for event in events {
+        match event {
+            Event::Invitation(code) => return console::print(code.as_bytes()),
+            Event::NotDone(why) | Event::Ended { why: Some(why) } => {
+                return Err(Failure::Failed(why));
+            }
+            _ => {}
+        }
+    }
+    Err(Failure::Failed("the chat has ended".into()))
+}

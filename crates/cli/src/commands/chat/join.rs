@@ -1,0 +1,96 @@
+//! `sunder chat join`.
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+
+use mix::chat::{Event, Session};
+use mix::membership::{Invitation, Name};
+use zeroize::Zeroizing;
+
+use super::{Input, Teller, failed, files, load, stop_on_signals};
+use crate::console;
+use crate::failure::Failure;
+
+/// The longest text of an invitation.
+const MAX_CODE_LEN: usize = 4096;
+
+/// Joins a group, with an invitation of its administrator.
+///
+/// Writes a configuration and a key, and waits until the administrator, who has to be in the chat,
+/// has admitted you. Stopped before, it goes on with the same command.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example: sunder chat join sunder-mix-1-... --config bob.toml
+Then: sunder chat --config bob.toml
+`-` reads the invitation from standard input, so that it is not in the list of processes.")]
+pub(super) struct Arguments {
+    /// The invitation
+    code: String,
+    /// Your name in the group [default: the one in the invitation]
+    #[arg(long, value_name = "NAME", value_parser = files::parse_name)]
+    name: Option<Name>,
+    /// The configuration to write
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// Writes the files, if they do not exist, and joins.
+///
+/// # Errors
+/// If the invitation is none, or the administrator refuses.
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let invitation = Invitation::parse(&code(&arguments.code)?)
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    if !arguments.config.exists() {
+        let key = files::file(&arguments.config, "key");
+        if !key.exists() {
+            files::write_key(&arguments.config)?;
+        }
+        let name = arguments.name.as_ref().unwrap_or(invitation.name());
+        files::write_config(&arguments.config, name, invitation.group())?;
+    }
+    let config = load(&arguments.config)?;
+    if config.address() != *invitation.group() {
+        let shown = arguments.config.display();
+        let message = format!("{shown} is of another group: choose another name with --config");
+        return Err(Failure::Usage(message));
+    }
+    service::log::start(console::wants_colour(&io::stderr()))?;
+    let (sender, inputs) = channel::<Input<()>>();
+    stop_on_signals(sender.clone())?;
+    let teller = Teller(sender);
+    let tell = move |event| teller.tell(event);
+    let (_session, _) =
+        Session::start(&config, Some(invitation), tell).map_err(|error| failed(&error))?;
+    console::note("waiting for the administrator, who has to be in the chat");
+    for input in inputs {
+        match input {
+            Input::Stop => return Err(Failure::Failed("stopped; join again to go on".into())),
+            Input::Event(Event::Ended { why }) => {
+                return Err(Failure::Failed(why.unwrap_or_else(|| "the chat has ended".into())));
+            }
+            Input::Event(Event::Disconnected { why, .. }) => console::warning(&why),
+            Input::Event(Event::Status(status)) if status.epoch > 0 => {
+                let shown = arguments.config.display();
+                let group = &config.group;
+                let text =
+                    format!("you are {} in {group}: sunder chat --config {shown}", status.name);
+                return console::print_line(&text);
+            }
+            Input::Event(_) | Input::Person(()) => {}
+        }
+    }
+    Err(Failure::Failed("the chat has ended".into()))
+}
+
+fn code(argument: &str) -> Result<Zeroizing<String>, Failure> {
+    let mut code = Zeroizing::new(String::with_capacity(2 * MAX_CODE_LEN));
+    if argument != "-" {
+        code.push_str(argument);
+        return Ok(code);
+    }
+    let read = io::stdin().lock().take(MAX_CODE_LEN as u64).read_to_string(&mut code);
+    read.map_err(|error| Failure::Failed(format!("cannot read standard input: {error}")))?;
+    Ok(code)
+}

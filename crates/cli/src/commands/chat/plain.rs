@@ -1,0 +1,280 @@
+//! The chat for scripts: lines in, lines out. docs/guides/chat.md lists them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, BufRead, Read};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use mix::chat::{self, ClientStatus, Config, Event, Session};
+
+use super::command::{Command, HELP};
+use super::{Input, Teller, failed, stop_on_signals};
+use crate::console;
+use crate::failure::Failure;
+
+/// The most messages that wait until there are exchanges.
+const MAX_HELD: usize = 1_000;
+
+/// The longest line, in bytes.
+const MAX_LINE: usize = 128 << 10;
+
+/// A line of standard input; `None` is its end.
+type Entered = Option<String>;
+
+/// A message that was entered.
+struct Entry {
+    to: String,
+    text: String,
+}
+
+/// The state of the conversation with the script.
+#[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
+struct Plain<'a> {
+    session: &'a Session,
+    least: usize,
+    anonymity: usize,
+    members: Vec<String>,
+    partner: Option<String>,
+    /// Messages that wait until there are exchanges, by when they were entered.
+    held: BTreeMap<u64, Entry>,
+    entered: u64,
+    /// What was asked for and not answered: when a message was entered, or another command.
+    asked: VecDeque<Option<u64>>,
+    /// Whether enough members have taken part.
+    has_begun: bool,
+    /// Whether there are no exchanges now.
+    is_waiting: bool,
+    /// The messages that were taken and not delivered.
+    undelivered: BTreeSet<u64>,
+    has_input: bool,
+    has_ended: bool,
+}
+
+/// Talks with a script, until it has ended and all that it said is delivered, or a signal arrives.
+///
+/// # Errors
+/// If the chat cannot begin, or fails.
+pub(super) fn run(config: &Config) -> Result<(), Failure> {
+    service::log::start(console::wants_colour(&io::stderr()))?;
+    let (sender, inputs) = channel();
+    stop_on_signals(sender.clone())?;
+    let teller = Teller(sender.clone());
+    let (session, _) = Session::start(config, None, move |event| teller.tell(event))
+        .map_err(|error| failed(&error))?;
+    let entering = thread::Builder::new().name("input".into()).spawn(move || enter(&sender));
+    entering.map_err(|error| Failure::Failed(format!("no threads: {error}")))?;
+    let mut plain = Plain {
+        session: &session,
+        least: config.least_anonymity,
+        anonymity: 0,
+        members: Vec::new(),
+        partner: None,
+        held: BTreeMap::new(),
+        entered: 0,
+        asked: VecDeque::new(),
+        has_begun: false,
+        is_waiting: true,
+        undelivered: BTreeSet::new(),
+        has_input: false,
+        has_ended: false,
+    };
+    while let Ok(input) = inputs.recv() {
+        match input {
+            Input::Stop | Input::Event(Event::Ended { why: None }) => break,
+            Input::Event(Event::Ended { why: Some(why) }) => return Err(Failure::Failed(why)),
+            Input::Event(event) => plain.told(event)?,
+            Input::Person(Some(line)) => {
+                if plain.entered(&line)? {
+                    break;
+                }
+            }
+            Input::Person(None) => plain.has_ended = true,
+        }
+        if plain.is_done() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Plain<'_> {
+    /// Whether the script has said something, and all of it was delivered.
+    fn is_done(&self) -> bool {
+        let is_said = self.asked.is_empty() && self.held.is_empty() && self.undelivered.is_empty();
+        self.has_ended && self.has_input && is_said
+    }
+
+    /// Takes a line. Whether it ends the chat.
+    fn entered(&mut self, line: &str) -> Result<bool, Failure> {
+        let command = match Command::parse(line, self.partner.as_deref()) {
+            Err(wrong) => return print(&format!("warning {}", escaped(&wrong))).map(|()| false),
+            Ok(None) => return Ok(false),
+            Ok(Some(command)) => command,
+        };
+        self.has_input = true;
+        match command {
+            Command::Say { to, text } => {
+                self.partner = Some(to.clone());
+                self.entered += 1;
+                if self.held.len() < MAX_HELD {
+                    self.held.insert(self.entered, Entry { to, text: unescaped(&text) });
+                    self.send();
+                } else {
+                    print(&format!("refused {to} too many messages wait"))?;
+                }
+            }
+            Command::SpeakTo(name) => self.partner = Some(name),
+            Command::Invite(name) => self.ask(None, chat::Command::Invite(name)),
+            Command::Remove(name) => self.ask(None, chat::Command::Remove(name)),
+            Command::Leave => self.ask(None, chat::Command::Leave),
+            Command::Members => print(&members(&self.members))?,
+            Command::Help => print(&format!("note {HELP}"))?,
+            Command::Quit => return Ok(true),
+        }
+        Ok(false)
+    }
+
+    fn ask(&mut self, message: Option<u64>, command: chat::Command) {
+        self.asked.push_back(message);
+        self.session.ask(command);
+    }
+
+    /// Asks for the messages that wait, if they can be sent.
+    fn send(&mut self) {
+        while self.has_begun
+            && !self.is_waiting
+            && let Some((entered, Entry { to, text })) = self.held.pop_first()
+        {
+            self.ask(Some(entered), chat::Command::Say { to, text });
+        }
+    }
+
+    /// Writes what has happened.
+    fn told(&mut self, event: Event) -> Result<(), Failure> {
+        match event {
+            Event::Connected => print("connected"),
+            Event::Disconnected { why, again_in } => {
+                let seconds = again_in.as_secs_f64();
+                print(&format!("disconnected {seconds:.1} {}", escaped(&why)))
+            }
+            Event::Status(status) => self.status(status),
+            Event::Queued { id, to, .. } => {
+                self.asked.pop_front();
+                self.undelivered.insert(id);
+                print(&format!("queued {id} {to}"))
+            }
+            Event::NotSent { to, text, why, is_early } => {
+                if let Some(Some(entered)) = self.asked.pop_front()
+                    && is_early
+                {
+                    // The exchanges have ended since it was asked for.
+                    self.held.insert(entered, Entry { to, text });
+                    return Ok(());
+                }
+                print(&format!("refused {to} {}", escaped(&why)))
+            }
+            Event::Message { from, text } => print(&format!("message {from} {}", escaped(&text))),
+            Event::Delivered { id, to } => {
+                self.undelivered.remove(&id);
+                print(&format!("delivered {id} {to}"))
+            }
+            Event::Invitation(code) => {
+                self.asked.pop_front();
+                print(&format!("invitation {code}"))
+            }
+            Event::Done(text) => {
+                self.asked.pop_front();
+                print(&format!("note {}", escaped(&text)))
+            }
+            Event::NotDone(text) => {
+                self.asked.pop_front();
+                print(&format!("warning {}", escaped(&text)))
+            }
+            Event::Note(text) => print(&format!("note {}", escaped(&text))),
+            Event::Ended { .. } => Ok(()),
+        }
+    }
+
+    fn status(&mut self, now: ClientStatus) -> Result<(), Failure> {
+        if self.members != now.others {
+            self.members = now.others;
+            print(&members(&self.members))?;
+        }
+        if self.anonymity != now.anonymity_set {
+            self.anonymity = now.anonymity_set;
+            print(&format!("anonymity {}", self.anonymity))?;
+        }
+        self.is_waiting = now.waiting_for.is_some();
+        self.has_begun |= now.anonymity_set >= self.least;
+        self.send();
+        Ok(())
+    }
+}
+
+/// Sends the lines of standard input.
+fn enter(inputs: &Sender<Input<Entered>>) {
+    let mut lines = io::stdin().lock();
+    loop {
+        let mut line = Vec::new();
+        // Bounded: who writes may never end a line.
+        let read = lines.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line);
+        let is_end = !matches!(read, Ok(count) if count > 0);
+        let entered = (!is_end).then(|| String::from_utf8_lossy(&line).into_owned());
+        if inputs.send(Input::Person(entered)).is_err() || is_end {
+            return;
+        }
+    }
+}
+
+fn members(names: &[String]) -> String {
+    [&["members".to_owned()], names].concat().join(" ")
+}
+
+fn print(line: &str) -> Result<(), Failure> {
+    console::print(line.as_bytes())
+}
+
+/// A text in one line: `\n` for a line break, `\\` for a backslash, and no control characters.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' => escaped.push_str("\\\\"),
+            '\n' => escaped.push_str("\\n"),
+            _ if c.is_control() => escaped.push(char::REPLACEMENT_CHARACTER),
+            _ => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// The text of which [`escaped`] has made this.
+fn unescaped(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (c, chars.as_str().chars().next()) {
+            ('\\', Some(escaped @ ('n' | '\\'))) => {
+                plain.push(if escaped == 'n' { '\n' } else { '\\' });
+                chars.next();
+            }
+            _ => plain.push(c),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_one_line_and_comes_back() {
+        for text in ["plain", "two\nlines", "a \\n b", "\\", "\\\\n\n", "C:\\new"] {
+            assert!(!escaped(text).contains('\n'));
+            assert_eq!(unescaped(&escaped(text)), text);
+        }
+        assert_eq!(unescaped("C:\\x"), "C:\\x");
+        assert_eq!(escaped("\x1b[2J"), "\u{FFFD}[2J");
+    }
+}

@@ -1,0 +1,232 @@
+//! The report of the demonstration, as text or JSON.
+
+use std::time::Duration;
+
+use indicatif::HumanCount;
+use mix::wire::Terms;
+use serde::Serialize;
+
+use super::distinguisher::{LEAST_P, Updates, difference_p};
+use super::{NAMES, Said};
+use crate::console;
+use crate::failure::Failure;
+use crate::table::{Side, aligned};
+
+/// The contents of the report.
+pub(super) struct Report {
+    pub(super) terms: Terms,
+    /// How long it took until all members took part.
+    pub(super) members: Duration,
+    pub(super) said: Vec<Said>,
+    /// What alice did, and what the proxy had of it.
+    pub(super) deeds: Vec<(&'static str, Updates)>,
+    pub(super) took: Duration,
+}
+
+#[derive(Serialize)]
+struct Document {
+    engine: &'static str,
+    slots: usize,
+    slot_bytes: usize,
+    /// Until all members took part.
+    members_ms: f64,
+    seconds: f64,
+    said: Vec<SaidDocument>,
+    /// What the proxy had while alice did each of these.
+    seen: Vec<SeenDocument>,
+    /// The probability that the bytes of these are as different by chance.
+    difference_p: f64,
+    /// Whether message lengths are the same, and no test finds a difference.
+    is_unlinkable: bool,
+}
+
+#[derive(Serialize)]
+struct SaidDocument {
+    from: &'static str,
+    to: &'static str,
+    text: &'static str,
+    arrived: bool,
+    ms: f64,
+}
+
+#[derive(Serialize)]
+struct SeenDocument {
+    alice: &'static str,
+    updates: usize,
+    bytes: usize,
+    message_lengths: Vec<usize>,
+    interval_ms: f64,
+    changed_slots: [usize; 2],
+    bytes_p: f64,
+    slots_p: f64,
+}
+
+impl Report {
+    /// Prints the report as text.
+    ///
+    /// # Errors
+    /// If standard output cannot be written to.
+    pub(super) fn print(&self) -> Result<(), Failure> {
+        let text = format!(
+            "{}\n{}\n{}\n{}",
+            self.summary(),
+            self.conversation(),
+            self.table(),
+            self.conclusion()
+        );
+        console::print(text.trim_end().as_bytes())
+    }
+
+    /// Prints the report as JSON.
+    ///
+    /// # Errors
+    /// If standard output cannot be written to.
+    pub(super) fn print_json(&self) -> Result<(), Failure> {
+        let shape = self.terms.shape();
+        console::print_json(&Document {
+            engine: "ot",
+            slots: shape.slots(),
+            slot_bytes: shape.slot_len(),
+            members_ms: ms(self.members),
+            seconds: self.took.as_secs_f64(),
+            said: self.said.iter().map(said).collect(),
+            seen: self.deeds.iter().map(|(alice, updates)| self.seen(alice, updates)).collect(),
+            difference_p: self.difference_p(),
+            is_unlinkable: self.is_unlinkable(),
+        })
+    }
+
+    /// Checks that everything is as promised.
+    ///
+    /// # Errors
+    /// If something is not.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let wrong = if !self.said.iter().all(|said| said.is_right) {
+            "a line has not arrived as it was said"
+        } else if !self.is_unlinkable() {
+            "the proxy can tell what alice did"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::Failed(format!("{wrong}; please report this with the whole output")))
+    }
+
+    fn difference_p(&self) -> f64 {
+        let all: Vec<&Updates> = self.deeds.iter().map(|(_, updates)| updates).collect();
+        difference_p(&all)
+    }
+
+    fn is_unlinkable(&self) -> bool {
+        let (slots, slot_len) = (self.terms.shape().slots(), self.terms.shape().slot_len());
+        let is_noise = |updates: &Updates| {
+            updates.changed_slots(slot_len) == (slots, slots)
+                && updates.bytes_p() > LEAST_P
+                && updates.slots_p(slot_len) > LEAST_P
+                && updates.lengths.len() == 1
+                && updates.lengths == self.deeds[0].1.lengths
+        };
+        self.deeds.iter().all(|(_, updates)| is_noise(updates)) && self.difference_p() > LEAST_P
+    }
+
+    fn summary(&self) -> String {
+        let shape = self.terms.shape();
+        format!(
+            "{} talk through a proxy on this machine: {} slots of {} bytes, engine ot\n\
+             (it holds if the proxy does not cooperate with one of them)\n",
+            NAMES.join(", "),
+            shape.slots(),
+            shape.slot_len(),
+        )
+    }
+
+    fn conversation(&self) -> String {
+        let head = ["from", "to", "text", "arrived", "acknowledged"].map(str::to_owned);
+        let row = |said: &Said| {
+            let arrived = if said.is_right { "yes" } else { "NO" };
+            let took = format!("{:.0} ms", ms(said.took));
+            let [from, to, text] = [said.from, said.to, said.text].map(str::to_owned);
+            [from, to, text, arrived.to_owned(), took]
+        };
+        let rows: Vec<_> = [head].into_iter().chain(self.said.iter().map(row)).collect();
+        let sides = [Side::Left, Side::Left, Side::Left, Side::Left, Side::Right];
+        aligned(&sides, &rows)
+    }
+
+    fn table(&self) -> String {
+        let head = [
+            "alice",
+            "rounds",
+            "bytes",
+            "a message",
+            "every",
+            "slots changed",
+            "p of bytes",
+            "p of slots",
+        ];
+        let row = |deed: &(&'static str, Updates)| {
+            let (alice, updates) = deed;
+            let seen = self.seen(alice, updates);
+            let lengths: Vec<String> = seen
+                .message_lengths
+                .iter()
+                .map(|len| HumanCount(*len as u64).to_string())
+                .collect();
+            let [least, most] = seen.changed_slots;
+            let changed =
+                if least == most { most.to_string() } else { format!("{least} to {most}") };
+            [
+                (*alice).to_owned(),
+                seen.updates.to_string(),
+                HumanCount(seen.bytes as u64).to_string(),
+                lengths.join(", "),
+                format!("{:.0} ms", seen.interval_ms),
+                format!("{changed} of {}", self.terms.shape().slots()),
+                format!("{:.3}", seen.bytes_p),
+                format!("{:.3}", seen.slots_p),
+            ]
+        };
+        let rows: Vec<_> =
+            [head.map(str::to_owned)].into_iter().chain(self.deeds.iter().map(row)).collect();
+        let mut sides = [Side::Right; 8];
+        sides[0] = Side::Left;
+        format!("What the proxy has of alice\n\n{}", aligned(&sides, &rows))
+    }
+
+    fn conclusion(&self) -> String {
+        let verdict = if self.is_unlinkable() {
+            "The proxy cannot tell these apart: messages have one length, each changes all slots, \
+             and\nthe changes are noise."
+        } else {
+            "THE PROXY CAN TELL THESE APART."
+        };
+        format!(
+            "p           how often noise is as uneven (chi-squared); below {LEAST_P} it is not noise\n\
+             p of slots  of how often each slot's bits change\n\
+             difference  p = {:.3} that the bytes of all three are as different by chance\n\n{verdict}",
+            self.difference_p()
+        )
+    }
+
+    fn seen(&self, alice: &'static str, updates: &Updates) -> SeenDocument {
+        let slot_len = self.terms.shape().slot_len();
+        SeenDocument {
+            alice,
+            updates: updates.mailboxes.len(),
+            bytes: updates.len(),
+            message_lengths: updates.lengths.clone(),
+            interval_ms: ms(updates.interval()),
+            changed_slots: updates.changed_slots(slot_len).into(),
+            bytes_p: updates.bytes_p(),
+            slots_p: updates.slots_p(slot_len),
+        }
+    }
+}
+
+fn said(said: &Said) -> SaidDocument {
+    let Said { from, to, text, is_right, took } = said;
+    SaidDocument { from, to, text, arrived: *is_right, ms: ms(*took) }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

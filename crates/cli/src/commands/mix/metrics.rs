@@ -1,0 +1,72 @@
+//! The metrics of a proxy of mix-in-place.
+
+use service::metrics::{Metric, counter, gauge};
+
+use super::Named;
+
+/// The metrics.
+pub(super) const METRICS: &[Metric<Named>] = &[
+    gauge("sunder_mix_members", "Members of the epoch.", |proxy, samples| {
+        for group in &proxy.0.groups {
+            samples.add(&[("group", &group.name)], group.members);
+        }
+    }),
+    gauge("sunder_mix_connected", "Members that are connected.", |proxy, samples| {
+        for group in &proxy.0.groups {
+            samples.add(&[("group", &group.name)], group.connected);
+        }
+    }),
+    gauge("sunder_mix_participants", "Members that took part in a round.", |proxy, samples| {
+        for group in &proxy.0.groups {
+            samples.add(&[("group", &group.name)], group.participants);
+        }
+    }),
+    gauge("sunder_mix_round_seconds", "How long the last round was open.", |proxy, samples| {
+        for group in &proxy.0.groups {
+            samples.add(&[("group", &group.name)], group.round_ms / 1e3);
+        }
+    }),
+    gauge(
+        "sunder_mix_joins_waiting",
+        "Requests to join that wait for the administrator.",
+        |proxy, samples| {
+            for group in &proxy.0.groups {
+                samples.add(&[("group", &group.name)], group.joins_waiting);
+            }
+        },
+    ),
+    counter("sunder_mix_rounds_total", "Rounds that were closed.", |proxy, samples| {
+        for group in &proxy.0.groups {
+            samples.add(&[("group", &group.name)], group.rounds);
+        }
+    }),
+    counter("sunder_mix_exchanges_total", "Exchanges of members, by result.", |proxy, samples| {
+        for group in &proxy.0.groups {
+            samples.add(&[("group", &group.name), ("result", &"done")], group.exchanges);
+            samples.add(&[("group", &group.name), ("result", &"late")], group.late);
+        }
+    }),
+    counter("sunder_mix_bytes_total", "Bytes of messages.", |proxy, samples| {
+        for group in &proxy.0.groups {
+            for (direction, bytes) in
+                [("received", group.received_bytes), ("sent", group.sent_bytes)]
+            {
+                samples.add(&[("group", &group.name), ("direction", &direction)], bytes);
+            }
+        }
+    }),
+    counter(
+        "sunder_mix_slow_connections_total",
+        "Connections that were closed because they did not read in time.",
+        |proxy, samples| {
+            for group in &proxy.0.groups {
+                samples.add(&[("group", &group.name)], group.slow);
+            }
+        },
+    ),
+    counter(
+        "sunder_mix_refused_connections_total",
+        "Connections that were closed before they had a group.",
+        |proxy, samples| samples.add(&[], proxy.0.refused_connections),
+    ),
+];

@@ -1,0 +1,97 @@
+//! The page that `sunder status` shows for a proxy of mix-in-place.
+
+use mix::proxy::{GroupStatus, Status};
+
+use crate::commands::status::{format_number, rate};
+use crate::table::{Side, aligned};
+
+const SIDES: [Side; 9] = [
+    Side::Left,
+    Side::Right,
+    Side::Right,
+    Side::Right,
+    Side::Right,
+    Side::Right,
+    Side::Right,
+    Side::Right,
+    Side::Right,
+];
+
+/// The page, with the rates since `before`.
+pub(super) fn page(now: &Status, before: Option<&Status>) -> String {
+    let head = format!(
+        "mix {}  {}, running for {:.0} s\nproxy_key {}\n",
+        now.name, now.listen, now.uptime_s, now.key
+    );
+    let titles =
+        ["group", "members", "connected", "took part", "joins", "round", "ms", "in", "out"];
+    let mut rows = vec![titles.map(str::to_owned)];
+    rows.extend(now.groups.iter().map(|group| row(group, now.uptime_s, before)));
+    format!("{head}\n{}", aligned(&SIDES, &rows))
+}
+
+fn row(group: &GroupStatus, uptime_s: f64, before: Option<&Status>) -> [String; 9] {
+    let earlier = before.and_then(|before| {
+        let group = before.groups.iter().find(|other| other.name == group.name)?;
+        Some((before.uptime_s, group))
+    });
+    let passed = |bytes: fn(&GroupStatus) -> u64| {
+        let before = earlier.map(|(uptime_s, group)| (uptime_s, bytes(group)));
+        format_number(rate((uptime_s, bytes(group)), before), 2, " Mbit/s")
+    };
+    [
+        group.name.clone(),
+        format!("{} of {}", group.members, group.max_members),
+        group.connected.to_string(),
+        group.participants.to_string(),
+        group.joins_waiting.to_string(),
+        group.round.to_string(),
+        format!("{:.0}", group.round_ms),
+        passed(|group| group.received_bytes),
+        passed(|group| group.sent_bytes),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_a_row_for_each_group() {
+        let group = GroupStatus {
+            name: "friends".into(),
+            engine: "ot".into(),
+            epoch: 2,
+            round: 70,
+            members: 3,
+            max_members: 16,
+            connected: 2,
+            connections: 3,
+            participants: 2,
+            joins_waiting: 1,
+            late_members: 0,
+            round_ms: 200.4,
+            received_bytes: 1_500_000,
+            sent_bytes: 0,
+            rounds: 69,
+            exchanges: 138,
+            late: 0,
+            slow: 0,
+        };
+        let earlier = GroupStatus { received_bytes: 1_000_000, ..group.clone() };
+        let status = |uptime_s, group| Status {
+            name: "office".into(),
+            uptime_s,
+            listen: "192.0.2.1:6700".into(),
+            key: "0a".repeat(32),
+            refused_connections: 0,
+            groups: vec![group],
+        };
+        let shown = page(&status(12.0, group), Some(&status(10.0, earlier)));
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[0], "mix office  192.0.2.1:6700, running for 12 s");
+        let words: Vec<&str> = lines[4].split_whitespace().collect();
+        assert_eq!(words[..8], ["friends", "3", "of", "16", "2", "2", "1", "70"]);
+        assert_eq!(words[8..], ["200", "2.00", "Mbit/s", "0.00", "Mbit/s"]);
+    }
+}

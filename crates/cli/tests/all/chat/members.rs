@@ -1,0 +1,287 @@
+//! A proxy and members, each a process, in a directory of their own.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How members and the proxy are stopped.
+pub(super) const STOP_SIGNALS: [Signal; 2] = [Signal::TERM, Signal::KILL];
+
+/// How long a line may take.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The directory.
+pub(super) struct Room {
+    place: TempDir,
+    address: String,
+}
+
+/// A proxy that runs, killed when dropped.
+pub(super) struct Proxy(Child);
+
+/// A member that talks, killed when dropped.
+pub(super) struct Member {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    /// Lines that came while others were waited for.
+    skipped: Vec<String>,
+    errors: PathBuf,
+}
+
+fn sunder(place: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(arguments).current_dir(place).stdin(Stdio::null());
+    command.env("XDG_STATE_HOME", place).env("RUNTIME_DIRECTORY", place.join("run"));
+    command
+}
+
+fn write_key(path: &Path, byte: u8) {
+    fs::write(path, format!("{byte:02x}").repeat(32)).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+impl Room {
+    /// Starts a proxy with a group of these members, which have joined. The first one is the
+    /// administrator.
+    pub(super) fn open(names: &[&str]) -> (Self, Proxy) {
+        let mut room = Self { place: tempfile::tempdir().unwrap(), address: "127.0.0.1:0".into() };
+        write_key(&room.path("proxy.key"), 7);
+        room.write_proxy("");
+        let (proxy, address, key) = Proxy::start(&room);
+        room.address = address;
+        let mut command = sunder(room.place.path(), &["chat", "init", "--config", "alice.toml"]);
+        command.args(["--name", names[0], "--group", "friends"]);
+        command.args(["--proxy", &room.address, "--proxy-key", &key]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let group = String::from_utf8(output.stdout).unwrap();
+        room.write_proxy(&format!("{group}min_interval_ms = 20\ninterval_ms = 1000\n"));
+        proxy.signal(Signal::HUP);
+        if names.len() > 1 {
+            let mut administrator = room.talk(names[0]);
+            for name in &names[1..] {
+                let code = administrator.invite(name);
+                room.join(name, &code);
+            }
+            administrator.stop(Signal::TERM);
+        }
+        (room, proxy)
+    }
+
+    fn write_proxy(&self, group: &str) {
+        let address = &self.address;
+        let text = format!(
+            "identity = \"proxy.key\"\nlisten = \"{address}\"\nstate = \"proxy.state\"\n{group}"
+        );
+        fs::write(self.path("proxy.toml"), text).unwrap();
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    /// A command of a member, without its configuration.
+    pub(super) fn chat(&self, name: &str, arguments: &[&str]) -> Command {
+        let config = format!("{name}.toml");
+        sunder(self.place.path(), &[&["chat", "--config", &config], arguments].concat())
+    }
+
+    /// A member that talks by lines.
+    pub(super) fn talk(&self, name: &str) -> Member {
+        let errors = self.path(&format!("{name}.log"));
+        let log = fs::File::options().create(true).append(true).open(&errors).unwrap();
+        let mut command = self.chat(name, &["--plain"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        let mut child = command.spawn().unwrap();
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Member { child, input, lines, skipped: Vec::new(), errors }
+    }
+
+    /// What `sunder status` says of the proxy.
+    pub(super) fn status(&self) -> Value {
+        let output = sunder(self.place.path(), &["status", "--json"]).output().unwrap();
+        let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(all[0]["kind"], "mix");
+        all[0].clone()
+    }
+
+    pub(super) fn join(&self, name: &str, code: &str) {
+        let output = self.try_join(name, code);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    pub(super) fn try_join(&self, name: &str, code: &str) -> Output {
+        let config = format!("{name}.toml");
+        let arguments = ["chat", "join", "-", "--config", &config];
+        let mut command = sunder(self.place.path(), &arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(code.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    /// Has a member connect by a transport from now on.
+    pub(super) fn set_transport(&self, name: &str, transport: &str) {
+        let path = self.path(&format!("{name}.toml"));
+        let text = fs::read_to_string(&path).unwrap();
+        let lines = text.lines().filter(|line| !line.starts_with("transport"));
+        let lines = lines.map(|line| match line.starts_with("proxy =") {
+            false => line.to_owned(),
+            true if transport == "micss" => {
+                format!("proxy = \"{},{}\"", self.address, self.address)
+            }
+            true => format!("proxy = \"{}\"", self.address),
+        });
+        let lines: Vec<String> = lines.collect();
+        fs::write(&path, format!("{}\ntransport = \"{transport}\"\n", lines.join("\n"))).unwrap();
+    }
+}
+
+impl Proxy {
+    /// Starts it. Also its address and key.
+    fn start(room: &Room) -> (Self, String, String) {
+        let mut command = sunder(room.place.path(), &["mix", "--config", "proxy.toml"]);
+        let log = fs::File::options().create(true).append(true).open(room.path("proxy.log"));
+        command.stdout(Stdio::piped()).stderr(log.unwrap());
+        let mut child = command.spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = output.next().unwrap().unwrap();
+        let key = output.next().unwrap().unwrap();
+        let address = address.strip_prefix("listening on ").unwrap().to_owned();
+        let key = key.strip_prefix("proxy_key = ").unwrap().trim_matches('"').to_owned();
+        (Self(child), address, key)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// Stops it, and starts it again.
+    pub(super) fn restart(mut self, room: &Room, signal: Signal) -> Self {
+        self.signal(signal);
+        self.0.wait().unwrap();
+        Self::start(room).0
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Member {
+    /// An invitation, from the administrator.
+    pub(super) fn invite(&mut self, name: &str) -> String {
+        self.enter(&format!("/invite {name}"));
+        self.wait_for("invitation").split_once(' ').unwrap().1.to_owned()
+    }
+
+    /// Enters a line.
+    pub(super) fn enter(&self, line: &str) {
+        let mut input = self.input.as_ref().unwrap();
+        input.write_all(format!("{line}\n").as_bytes()).unwrap();
+        input.flush().unwrap();
+    }
+
+    /// Enters a line, and nothing else.
+    pub(super) fn enter_last(mut self, line: &str) -> Self {
+        self.enter(line);
+        self.input = None;
+        self
+    }
+
+    /// Waits for the next line that begins with these words. Others are kept.
+    pub(super) fn wait_for(&mut self, begin: &str) -> String {
+        let is_it = |line: &String| line == begin || line.starts_with(&format!("{begin} "));
+        if let Some(at) = self.skipped.iter().position(is_it) {
+            return self.skipped.remove(at);
+        }
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let line = self.next(deadline, begin);
+            if is_it(&line) {
+                return line;
+            }
+            self.skipped.push(line);
+        }
+    }
+
+    /// Forgets what it has said until now.
+    pub(super) fn forget(&mut self) {
+        self.skipped.clear();
+        while self.lines.try_recv().is_ok() {}
+    }
+
+    fn next(&self, deadline: Instant, what: &str) -> String {
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.lines.recv_timeout(left).unwrap_or_else(|_| {
+            let errors = fs::read_to_string(&self.errors).unwrap_or_default();
+            panic!("no line {what}: {:?}\n{errors}", self.skipped)
+        })
+    }
+}
+
+impl Member {
+    /// Says something to a member. Whether it was taken.
+    pub(super) fn say(&mut self, to: &str, text: &str) -> bool {
+        self.enter(&format!("@{to} {text}"));
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let line = self.next(deadline, "queued or refused");
+            if line.starts_with("queued ") {
+                return true;
+            }
+            if line.starts_with("refused ") {
+                return false;
+            }
+            self.skipped.push(line);
+        }
+    }
+
+    /// The next messages: `NAME TEXT` each.
+    pub(super) fn messages(&mut self, count: usize) -> Vec<String> {
+        (0..count).map(|_| self.wait_for("message")["message ".len()..].to_owned()).collect()
+    }
+
+    /// Ends it. Returns the messages that it had and that were not waited for.
+    pub(super) fn stop(&mut self, signal: Signal) -> Vec<String> {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.child.wait().unwrap();
+        let lines: Vec<String> = self.skipped.drain(..).chain(self.lines.iter()).collect();
+        let messages = lines.iter().filter_map(|line| line.strip_prefix("message "));
+        messages.map(str::to_owned).collect()
+    }
+
+    /// Waits until it ends by itself.
+    pub(super) fn ends(mut self) -> ExitStatus {
+        // Its output ends with it.
+        while self.lines.recv_timeout(TIMEOUT).is_ok() {}
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,409 @@
+//! A member's end: one client of one group, over one connection after the other. It joins the
+//! greeting, membership, the engine and the rounds into one state machine, without input or output.
+//!
+//! After each call the driver takes, in this order and until there is none of any of them,
+//! [`Client::poll_store`], which it writes to disk, [`Client::poll_event`], which it shows, and
+//! [`Client::poll_transmit`], which it sends. What is shown or sent is stored before: after a crash
+//! at any time no message is lost, and only one that was being shown may be shown again.
+
+mod epochs;
+mod event;
+mod joining;
+mod link;
+mod state;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keys::SecretKey;
+use zeroize::Zeroizing;
+
+use self::epochs::Epochs;
+pub use self::event::{
+    ClientError, ClientEvent, ClientSendError, ClientStatus, NotAdministrator, StoredError,
+};
+use self::link::Link;
+use self::state::State;
+use crate::conversations::Conversations;
+use crate::member::{self, Member, MessageId};
+use crate::membership::{
+    Administrator, GroupAddress, Invitation, InviteError, Name, Notice, RemoveError, group_id,
+};
+use crate::random::Random;
+use crate::round::RoundStart;
+use crate::wire::{Hello, MAX_GREETING_LEN, ToMember};
+
+/// Which member of which group.
+#[derive(Debug)]
+pub struct ClientSettings {
+    /// The group. Who has its administrator's key is the administrator, and founds the group if
+    /// nothing is stored.
+    pub group: GroupAddress,
+    /// The name to join with, or that of the administrator.
+    pub name: Name,
+    /// What to join with. A member needs none.
+    pub invitation: Option<Invitation>,
+    /// Nothing is sent while fewer have taken part in the last round.
+    pub least_participants: usize,
+    /// The time of the construction.
+    pub now: Instant,
+    /// The time of the construction, by the calendar.
+    pub since_1970: Duration,
+}
+
+/// What only the administrator can do was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdministratorError {
+    /// This client is not the administrator.
+    #[error("{0}")]
+    NotAdministrator(#[from] NotAdministrator),
+    /// There is no invitation.
+    #[error("{0}")]
+    Invite(#[from] InviteError),
+    /// Nobody is removed.
+    #[error("{0}")]
+    Remove(#[from] RemoveError),
+}
+
+/// The client of one member. It has the member's secrets.
+pub struct Client {
+    settings: ClientSettings,
+    identity: Arc<SecretKey>,
+    random: Random,
+    epochs: Epochs,
+    standing: Conversing,
+    administrator: Option<Administrator>,
+    join_request: Option<Vec<u8>>,
+    link: Option<Link>,
+    events: VecDeque<ClientEvent>,
+    transmits: VecDeque<Vec<u8>>,
+    is_stored: bool,
+    not_of_round_since: Option<u64>,
+}
+
+/// The conversations, which a member has while it knows the shape of the group.
+enum Conversing {
+    Member(Box<Member>),
+    Waiting(Conversations),
+}
+
+impl Client {
+    /// A client with the state that was stored last, if any. `seed` is 32 random bytes, never the
+    /// same twice.
+    ///
+    /// # Errors
+    /// If the stored state is not one of this group.
+    pub fn new(
+        settings: ClientSettings,
+        identity: Arc<SecretKey>,
+        stored: Option<&[u8]>,
+        seed: [u8; 32],
+    ) -> Result<Self, StoredError> {
+        let mut random = Random::new(seed);
+        let now = settings.since_1970;
+        let group_id = group_id(&settings.group.administrator, settings.group.group.as_str());
+        let restored = stored.map(|bytes| state::decode(bytes, &group_id)).transpose()?;
+        let State { epochs, conversations, administrator, mut join_request, events } = restored
+            .unwrap_or_else(|| State {
+                epochs: Epochs::new(now, &mut random),
+                conversations: Conversations::new(micros(now)),
+                administrator: Vec::new(),
+                join_request: None,
+                events: VecDeque::new(),
+            });
+        if settings.invitation.is_some() {
+            // The last request may be with another one, or for another name.
+            join_request = None;
+        }
+        let administrator = if identity.public() == settings.group.administrator {
+            let own = Arc::clone(&identity);
+            let administrator = if administrator.is_empty() {
+                let (at, name) = (settings.group.clone(), settings.name.clone());
+                Administrator::found(own, at, name, epochs.prekey())
+            } else {
+                Administrator::from_bytes(own, &administrator).ok_or(StoredError::Malformed)?
+            };
+            Some(administrator)
+        } else {
+            None
+        };
+        Ok(Self {
+            settings,
+            identity,
+            random,
+            epochs,
+            standing: Conversing::Waiting(conversations),
+            administrator,
+            join_request,
+            link: None,
+            events,
+            transmits: VecDeque::new(),
+            is_stored: stored.is_some(),
+            not_of_round_since: None,
+        })
+    }
+
+    /// The connection to the proxy is there.
+    pub fn handle_connected(&mut self, _now: Instant) {
+        self.link = None;
+        self.transmits.clear();
+        self.transmits.push_back(Hello { group: self.settings.group.group.clone() }.encode());
+    }
+
+    /// The connection to the proxy has ended.
+    pub fn handle_disconnected(&mut self, _now: Instant) {
+        self.link = None;
+        self.transmits.clear();
+    }
+
+    /// A message of the proxy has come.
+    ///
+    /// # Errors
+    /// Why the connection is to be ended.
+    pub fn handle_message(&mut self, now: Instant, message: &[u8]) -> Result<(), ClientError> {
+        match ToMember::decode(message, self.link.as_ref().map(Link::terms))? {
+            ToMember::Welcome { terms, standing, epoch } => {
+                self.handle_welcome(now, terms, standing, epoch)
+            }
+            ToMember::Refused(refusal) => Err(ClientError::Refused(refusal)),
+            ToMember::JoinRequest { key, request } => {
+                self.handle_join_request(now, &key, &request);
+                Ok(())
+            }
+            ToMember::Notice { key, notice } => {
+                self.handle_notice(now, &key, &notice);
+                Ok(())
+            }
+            ToMember::JoinAnswer(answer) => self.handle_join_answer(&answer),
+            ToMember::Announcement(announcement) => self.handle_announcement(now, &announcement),
+            ToMember::SetUp(message) => {
+                let messages = self.link()?.handle_set_up(message)?;
+                self.transmits.extend(messages);
+                Ok(())
+            }
+            ToMember::Round { start, opening } => self.handle_round(now, &start, &opening),
+            ToMember::Answer { round, body } => self.handle_answer(now, round, &body),
+            ToMember::Late { round } => {
+                self.link()?.handle_late(round);
+                Ok(())
+            }
+        }
+    }
+
+    /// The time of [`Client::poll_timeout`] has come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.announce_if_due(now);
+    }
+
+    /// When [`Client::handle_timeout`] is to be called next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let (administrator, _) = (self.administrator.as_ref()?, self.link.as_ref()?);
+        let after = administrator.poll_timeout().saturating_sub(self.settings.since_1970);
+        Some(self.settings.now + after)
+    }
+
+    /// The state, if it has changed: it takes the place of what was stored before, in one step.
+    /// Secret. There are no events and nothing to transmit as long as this has a value.
+    pub fn poll_store(&mut self) -> Option<Zeroizing<Vec<u8>>> {
+        (!std::mem::replace(&mut self.is_stored, true)).then(|| self.stored())
+    }
+
+    /// What the client has learned.
+    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+        let event = if self.is_stored { self.events.pop_front() } else { None }?;
+        // It is in the stored state, and would be shown again.
+        let is_in_state =
+            matches!(event, ClientEvent::Message { .. } | ClientEvent::Delivered { .. });
+        self.is_stored &= !(is_in_state && self.events.is_empty());
+        Some(event)
+    }
+
+    /// A message to send to the proxy.
+    pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
+        if self.is_stored { self.transmits.pop_front() } else { None }
+    }
+
+    /// Queues a message to the member with a name. It is delivered once, after those before it.
+    ///
+    /// # Errors
+    /// If it cannot be sent now, or never: in words.
+    pub fn send(&mut self, to: &str, text: &str) -> Result<MessageId, ClientSendError> {
+        if let Some(reason) = self.waiting_for() {
+            return Err(ClientSendError::Waiting(reason));
+        }
+        let Conversing::Member(member) = &mut self.standing else {
+            return Err(ClientSendError::Waiting("there is no epoch yet"));
+        };
+        let id = member.send(to, text)?;
+        self.is_stored = false;
+        Ok(id)
+    }
+
+    /// Makes an invitation for one person, by the name that is proposed to it. For the
+    /// administrator.
+    ///
+    /// # Errors
+    /// If this is not the administrator, or there are too many invitations, or the name is taken.
+    pub fn invite(
+        &mut self,
+        now: Instant,
+        name: Name,
+        lasts: Duration,
+    ) -> Result<Invitation, AdministratorError> {
+        let now = self.calendar(now);
+        let administrator = self.administrator.as_mut().ok_or(NotAdministrator)?;
+        let invitation = administrator.invite(now, name, now + lasts, self.random.draw())?;
+        self.is_stored = false;
+        Ok(invitation)
+    }
+
+    /// Leaves a member out of the group. For the administrator.
+    ///
+    /// # Errors
+    /// If this is not the administrator, or there is no such member.
+    pub fn remove(&mut self, now: Instant, name: &Name) -> Result<(), AdministratorError> {
+        self.administrator.as_mut().ok_or(NotAdministrator)?.remove(name)?;
+        self.is_stored = false;
+        self.announce_if_due(now);
+        Ok(())
+    }
+
+    /// Asks the administrator to be left out of the group, of which the next epoch is without this
+    /// member. Returns false if there is no connection, or this is the administrator.
+    pub fn leave(&mut self, now: Instant) -> bool {
+        let may_leave = self.link.is_some() && self.administrator.is_none();
+        if may_leave {
+            let number = self.epochs.next_number(self.calendar(now));
+            self.send_notice(Notice::Leave { number });
+        }
+        may_leave
+    }
+
+    /// How the client does.
+    pub fn status(&self) -> ClientStatus {
+        let member = match &self.standing {
+            Conversing::Member(member) => Some(member),
+            Conversing::Waiting(_) => None,
+        };
+        ClientStatus {
+            name: self.epochs.own_name().unwrap_or(&self.settings.name).to_string(),
+            others: self.others(),
+            epoch: self.epochs.number(),
+            round: self.link.as_ref().map_or(0, Link::round),
+            latency: self.link.as_ref().and_then(Link::latency),
+            anonymity_set: member.map_or(0, |member| member.anonymity_set()),
+            least_participants: self.settings.least_participants,
+            undelivered: self.conversations().undelivered(),
+            waiting_for: self.waiting_for(),
+            not_of_round_since: self.not_of_round_since,
+        }
+    }
+
+    /// The longest message of the proxy, in bytes.
+    pub fn max_message_len(&self) -> usize {
+        self.link.as_ref().map_or(MAX_GREETING_LEN, |link| link.terms().max_to_member_len())
+    }
+
+    /// The state, to be restored by [`Client::new`]. Secret.
+    pub fn stored(&self) -> Zeroizing<Vec<u8>> {
+        let at = &self.settings.group;
+        let administrator = self.administrator.as_ref().map(Administrator::to_bytes);
+        state::encode(
+            &group_id(&at.administrator, at.group.as_str()),
+            &self.epochs,
+            &self.conversations().to_bytes(),
+            administrator.as_ref().map_or(&[], |list| list),
+            self.join_request.as_deref(),
+            &self.events,
+        )
+    }
+}
+
+/// Rounds.
+impl Client {
+    /// Exchanges can be made in the epoch of the proxy.
+    fn begin_exchanges(&mut self) -> Result<(), ClientError> {
+        let messages = self.link()?.begin()?;
+        self.transmits.extend(messages);
+        Ok(())
+    }
+
+    fn handle_round(
+        &mut self,
+        now: Instant,
+        start: &RoundStart,
+        opening: &[u8],
+    ) -> Result<(), ClientError> {
+        let (Conversing::Member(member), Some(link)) = (&mut self.standing, &mut self.link) else {
+            return Err(ClientError::OutOfTurn("a round before the epoch"));
+        };
+        let request = link.handle_round(now, start, opening, member)?;
+        self.transmits.push_back(request);
+        Ok(())
+    }
+
+    fn handle_answer(&mut self, now: Instant, round: u64, body: &[u8]) -> Result<(), ClientError> {
+        let slots = self.link()?.handle_answer(now, round, body)?;
+        let Conversing::Member(member) = &mut self.standing else { return Ok(()) };
+        let generation = member.conversations().generation();
+        member.handle_slots(&slots);
+        let mut is_right = true;
+        while let Some(event) = member.poll_event() {
+            self.events.push_back(match event {
+                member::Event::Message { from, text } => ClientEvent::Message { from, text },
+                member::Event::Delivered { id, to } => ClientEvent::Delivered { id, to },
+                member::Event::NotOfThisRound { round } => {
+                    is_right = false;
+                    let since = *self.not_of_round_since.get_or_insert(round);
+                    ClientEvent::NotOfThisRound { round, since }
+                }
+            });
+        }
+        if is_right {
+            self.not_of_round_since = None;
+        }
+        self.is_stored &= member.conversations().generation() == generation;
+        Ok(())
+    }
+
+    /// Why there are no exchanges now.
+    fn waiting_for(&self) -> Option<&'static str> {
+        match &self.link {
+            None => Some("there is no connection to the proxy"),
+            Some(_) if !self.epochs.is_member() && self.administrator.is_none() => {
+                Some("the administrator has not admitted this client yet, or is not connected")
+            }
+            Some(_) if !self.epochs.is_member() => Some("the group's first epoch has not begun"),
+            Some(link) if !link.is_begun() => {
+                Some("the administrator has not sent the epoch's key yet, or is not connected")
+            }
+            Some(link) if !link.is_ready() => Some("the exchanges with the proxy are being set up"),
+            Some(_) => None,
+        }
+    }
+
+    fn link(&mut self) -> Result<&mut Link, ClientError> {
+        self.link.as_mut().ok_or(ClientError::OutOfTurn("a message before the greeting"))
+    }
+
+    fn conversations(&self) -> &Conversations {
+        match &self.standing {
+            Conversing::Member(member) => member.conversations(),
+            Conversing::Waiting(conversations) => conversations,
+        }
+    }
+
+    fn others(&self) -> Vec<String> {
+        self.epochs.others().map(ToString::to_string).collect()
+    }
+
+    /// The time since 1970.
+    fn calendar(&self, now: Instant) -> Duration {
+        self.settings.since_1970 + now.saturating_duration_since(self.settings.now)
+    }
+}
+
+fn micros(since_1970: Duration) -> u64 {
+    u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,193 @@
+//! What a member has of the epochs: the key and the members of the current one, and the prekey for
+//! the next.
+
+use std::time::Duration;
+
+use keys::{PublicKey, SecretKey};
+use zeroize::Zeroizing;
+
+use crate::epoch::{Epoch, EpochError, MemberInfo};
+use crate::group_key::GroupKey;
+use crate::membership::{Announcement, Name, Notice, OpenError, Prekey, PrekeySecret};
+use crate::random::Random;
+use crate::reader::{Reader, put_text};
+use crate::shape::{MEMBERS, Shape};
+
+/// The epoch that a member has opened, if any, and its only prekey. Secret.
+pub(super) struct Epochs {
+    current: Option<Current>,
+    prekey: PrekeySecret,
+}
+
+struct Current {
+    number: u32,
+    own: u16,
+    key: Zeroizing<[u8; 32]>,
+    members: Vec<(PublicKey, Name)>,
+}
+
+/// What an announcement is for a client.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Announced {
+    /// The current epoch, once more.
+    Known,
+    /// An epoch that came before the current one.
+    Old,
+    /// A new epoch, which has been opened.
+    Opened,
+    /// A new epoch, whose key is sealed for another prekey: the administrator must get the one that
+    /// there is now, and announce again.
+    Prekey,
+    /// A new epoch in which the client, which was a member, is none.
+    Removed,
+    /// A new epoch for others.
+    NotYet,
+}
+
+impl Epochs {
+    /// Of a client that has never been a member.
+    pub(super) fn new(now: Duration, random: &mut Random) -> Self {
+        Self { current: None, prekey: PrekeySecret::new(micros(now), random.draw()) }
+    }
+
+    /// The number of the current epoch, or 0.
+    pub(super) fn number(&self) -> u32 {
+        self.current.as_ref().map_or(0, |current| current.number)
+    }
+
+    pub(super) fn is_member(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// The own name in the current epoch.
+    pub(super) fn own_name(&self) -> Option<&Name> {
+        let current = self.current.as_ref()?;
+        Some(&current.members[usize::from(current.own)].1)
+    }
+
+    /// The names of the others.
+    pub(super) fn others(&self) -> impl Iterator<Item = &Name> {
+        self.current.iter().flat_map(|Current { own, members, .. }| {
+            let (before, rest) = members.split_at(usize::from(*own));
+            before.iter().chain(&rest[1..]).map(|(_, name)| name)
+        })
+    }
+
+    /// The current epoch, if there is one, as [`crate::Member`] takes it.
+    ///
+    /// # Errors
+    /// If a group of this shape cannot have so many members.
+    pub(super) fn epoch(&self, shape: &Shape) -> Option<Result<Epoch, EpochError>> {
+        let Current { number, own, key, members } = self.current.as_ref()?;
+        let own = &members[usize::from(*own)].0;
+        let member = |(key, name): &(PublicKey, Name)| MemberInfo {
+            name: name.as_str().to_owned(),
+            key: *key,
+        };
+        let all = members.iter().map(member).collect();
+        Some(Epoch::new(*number, *shape, own, GroupKey::new(**key), all))
+    }
+
+    /// The public part of the prekey.
+    pub(super) fn prekey(&self) -> Prekey {
+        self.prekey.public()
+    }
+
+    /// What the administrator is to know of the prekey.
+    pub(super) fn notice(&self) -> Notice {
+        Notice::Prekey { prekey: self.prekey.public(), opened: self.number() }
+    }
+
+    /// A number above that of all prekeys.
+    pub(super) fn next_number(&self, now: Duration) -> u64 {
+        micros(now).max(self.prekey.number().saturating_add(1))
+    }
+
+    /// Takes an announcement that the administrator has signed. The prekey that has opened it is
+    /// erased, and there is another one.
+    ///
+    /// # Errors
+    /// If it cannot be opened by anybody.
+    pub(super) fn handle_announcement(
+        &mut self,
+        now: Duration,
+        announcement: &Announcement,
+        own: &SecretKey,
+        random: &mut Random,
+    ) -> Result<Announced, OpenError> {
+        let known = self.number();
+        if announcement.epoch() < known {
+            return Ok(Announced::Old);
+        }
+        if announcement.epoch() == known {
+            return Ok(Announced::Known);
+        }
+        let public = own.public();
+        match announcement.open(own, std::slice::from_ref(&self.prekey)) {
+            Ok(opened) => {
+                let own = announcement.index_of(&public).and_then(|at| u16::try_from(at).ok());
+                self.current = Some(Current {
+                    number: announcement.epoch(),
+                    own: own.ok_or(OpenError::Damaged)?,
+                    key: opened.key,
+                    members: announcement.members().zip(opened.names).collect(),
+                });
+                self.prekey = PrekeySecret::new(self.next_number(now), random.draw());
+                Ok(Announced::Opened)
+            }
+            Err(OpenError::NotAMember) => match self.current.take() {
+                Some(_) => Ok(Announced::Removed),
+                None => Ok(Announced::NotYet),
+            },
+            Err(OpenError::Prekey) => {
+                // The own state may be older than what the administrator knows.
+                let sealed_for = announcement.prekey_of(&public).unwrap_or(0);
+                if self.prekey.number() <= sealed_for {
+                    let number = self.next_number(now).max(sealed_for.saturating_add(1));
+                    self.prekey = PrekeySecret::new(number, random.draw());
+                }
+                Ok(Announced::Prekey)
+            }
+            Err(OpenError::Damaged) => Err(OpenError::Damaged),
+        }
+    }
+
+    /// Appends what [`Epochs::decode`] reads.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.prekey.number().to_be_bytes());
+        out.extend(self.prekey.secret());
+        out.extend(self.number().to_be_bytes());
+        let Some(Current { own, key, members, .. }) = &self.current else { return };
+        out.extend(own.to_be_bytes());
+        out.extend(&**key);
+        out.extend(u16::try_from(members.len()).expect("at most 1024").to_be_bytes());
+        for (key, name) in members {
+            out.extend(key.to_bytes());
+            put_text(out, name.as_str());
+        }
+    }
+
+    pub(super) fn decode(reader: &mut Reader) -> Option<Self> {
+        let number = reader.u64()?;
+        let prekey = PrekeySecret::new(number, Zeroizing::new(reader.array()?));
+        let number = reader.u32()?;
+        if number == 0 {
+            return Some(Self { current: None, prekey });
+        }
+        let (own, key) = (reader.u16()?, Zeroizing::new(reader.array()?));
+        let count = usize::from(reader.u16()?);
+        if usize::from(own) >= count || count > *MEMBERS.end() {
+            return None;
+        }
+        let mut members = Vec::with_capacity(count);
+        for _ in 0..count {
+            let key = PublicKey::from_bytes(&reader.array()?).ok()?;
+            members.push((key, Name::new(reader.text()?).ok()?));
+        }
+        Some(Self { current: Some(Current { number, own, key, members }), prekey })
+    }
+}
+
+fn micros(since_1970: Duration) -> u64 {
+    u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,212 @@
+//! What a client tells the person who uses it.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::engine::EngineError;
+use crate::epoch::EpochError;
+use crate::member::{MemberError, MessageId, SendError};
+use crate::membership::{AnnouncementError, JoinRefusal, Name, OpenError};
+use crate::wire::{Refusal, WireError};
+
+/// Something that a client has learned. It displays as one line for a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// A message has come, the next one of its sender.
+    Message {
+        /// The sender's name.
+        from: String,
+        /// The text.
+        text: String,
+    },
+    /// A message that was sent has arrived.
+    Delivered {
+        /// Its number.
+        id: MessageId,
+        /// The receiver's name.
+        to: String,
+    },
+    /// The administrator has admitted this client, which is a member when the next epoch begins.
+    Joined,
+    /// A new epoch has begun, with these members.
+    MembersChanged {
+        /// The names of the others.
+        others: Vec<String>,
+    },
+    /// The mailbox of a round was not the one of the round. Nothing in it was used.
+    NotOfThisRound {
+        /// The round.
+        round: u64,
+        /// The first such round since the last one that was right.
+        since: u64,
+    },
+    /// To the administrator: somebody has been admitted.
+    Admitted {
+        /// By this name.
+        name: Name,
+    },
+    /// To the administrator: somebody was refused.
+    NotAdmitted {
+        /// The name, if the request could be read.
+        name: Option<Name>,
+        /// Why.
+        reason: JoinRefusal,
+    },
+    /// To the administrator: a member has left.
+    Left {
+        /// Its name.
+        name: Name,
+    },
+}
+
+impl fmt::Display for ClientEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Message { from, text } => write!(f, "{from}: {text}"),
+            Self::Delivered { to, .. } => write!(f, "delivered to {to}"),
+            Self::Joined => f.write_str("admitted to the group: wait for the next epoch"),
+            Self::MembersChanged { others } if others.is_empty() => {
+                f.write_str("the group has no other members: invite somebody")
+            }
+            Self::MembersChanged { others } => write!(f, "in the group: {}", others.join(", ")),
+            Self::NotOfThisRound { round, since } => write!(
+                f,
+                "the mailbox of round {round} is not the one that the members filled, since round \
+                 {since}: the proxy repeats an old one, or a member destroys messages; yours wait. \
+                 If it goes on, tell the proxy's operator"
+            ),
+            Self::Admitted { name } => write!(f, "{name} has joined the group"),
+            Self::NotAdmitted { name: Some(name), reason } => {
+                write!(f, "{name} was not admitted: {reason}")
+            }
+            Self::NotAdmitted { name: None, reason } => {
+                write!(f, "somebody was not admitted: {reason}")
+            }
+            Self::Left { name } => write!(f, "{name} has left the group"),
+        }
+    }
+}
+
+/// Why a connection of a client ends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// The proxy has refused something.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The administrator does not admit this client.
+    #[error("{0}")]
+    Join(JoinRefusal),
+    /// It is no member, and has no invitation.
+    #[error("not a member of this group: join with an invitation of its administrator")]
+    NotAMember,
+    /// It was a member.
+    #[error("no longer a member of this group: ask its administrator for a new invitation")]
+    Removed,
+    /// The proxy has an epoch that is over.
+    #[error(
+        "the proxy is at epoch {announced} of the group, which ended when epoch {known} began: it \
+         has lost its state, or repeats an old one; tell its operator if it goes on"
+    )]
+    OldEpoch {
+        /// The proxy's.
+        announced: u32,
+        /// The client's.
+        known: u32,
+    },
+    /// The proxy has sent something that is no message.
+    #[error("the proxy sent what this version does not understand: {0}")]
+    Wire(#[from] WireError),
+    /// The proxy has sent something that was not due.
+    #[error("the proxy sent a message out of turn: {0}")]
+    OutOfTurn(&'static str),
+    /// An announcement is not the administrator's.
+    #[error("{0}")]
+    Announcement(#[from] AnnouncementError),
+    /// An announcement cannot be opened.
+    #[error("{0}")]
+    Open(#[from] OpenError),
+    /// The key of a new epoch is sealed for a prekey that was used.
+    #[error("the key of the new epoch has not come: connecting again to ask for it")]
+    NoKey,
+    /// An epoch does not fit the group.
+    #[error("the proxy and the group's administrator do not agree: {0}")]
+    Epoch(#[from] EpochError),
+    /// A round cannot be as the proxy says.
+    #[error("{0}; tell the proxy's operator if it goes on")]
+    Round(#[from] MemberError),
+    /// An exchange has failed.
+    #[error("an exchange with the proxy failed: {0}")]
+    Engine(#[from] EngineError),
+}
+
+impl ClientError {
+    /// Whether it is of no use to connect again before somebody has done something.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Refused(refusal) => matches!(
+                refusal,
+                Refusal::Version
+                    | Refusal::UnknownGroup
+                    | Refusal::GroupFull
+                    | Refusal::Replaced
+                    | Refusal::Removed
+            ),
+            Self::Join(_) | Self::NotAMember | Self::Removed => true,
+            _ => false,
+        }
+    }
+}
+
+/// Why stored bytes are no client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoredError {
+    /// They are something else, or of another version.
+    #[error("the stored state is not one of this version")]
+    Malformed,
+    /// They are those of another group, proxy or identity.
+    #[error(
+        "the stored state is that of another group or identity: use another state for this one"
+    )]
+    OtherGroup,
+}
+
+/// A message that is not sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientSendError {
+    /// There is no group to send it to yet.
+    #[error("not sent: {0}")]
+    Waiting(&'static str),
+    /// It is not one that can be sent now.
+    #[error("{0}")]
+    Member(#[from] SendError),
+}
+
+/// Something that only the administrator can do was asked of another member, or is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("only the group's administrator can do this")]
+pub struct NotAdministrator;
+
+/// The state of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientStatus {
+    /// The own name.
+    pub name: String,
+    /// The names of the other members.
+    pub others: Vec<String>,
+    /// The epoch, or 0.
+    pub epoch: u32,
+    /// The last round that this client took part in, or 0.
+    pub round: u64,
+    /// From request to answer, the mean of the last rounds of this connection.
+    pub latency: Option<Duration>,
+    /// How many took part in the last round that was read.
+    pub anonymity_set: usize,
+    /// Below how many nothing is sent.
+    pub least_participants: usize,
+    /// Messages that were sent and have not arrived.
+    pub undelivered: usize,
+    /// Why there are no exchanges now, if there are none.
+    pub waiting_for: Option<&'static str>,
+    /// Since which round mailboxes have not been those of their rounds.
+    pub not_of_round_since: Option<u64>,
+}

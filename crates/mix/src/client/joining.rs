@@ -1,0 +1,217 @@
+//! How a client becomes a member and learns the epochs' keys, and the administrator's part.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use keys::PublicKey;
+
+use super::epochs::Announced;
+use super::event::{ClientError, ClientEvent};
+use super::link::Link;
+use super::{Client, Conversing};
+use crate::conversations::Conversations;
+use crate::member::Member;
+use crate::membership::{Announcement, JoinRequest, Notice, decode_answer};
+use crate::wire::{Standing, Terms, ToProxy};
+
+/// Joining, and the epochs.
+impl Client {
+    pub(super) fn handle_welcome(
+        &mut self,
+        now: Instant,
+        terms: Terms,
+        standing: Standing,
+        epoch: u32,
+    ) -> Result<(), ClientError> {
+        self.link = Some(Link::new(terms, *self.random.draw())?);
+        // The shape may be another one than before.
+        self.end_member();
+        self.begin_member()?;
+        self.is_stored = false;
+        if epoch < self.epochs.number() && self.administrator.is_none() {
+            return Err(ClientError::OldEpoch { announced: epoch, known: self.epochs.number() });
+        }
+        match standing {
+            Standing::Administrator => {
+                self.handle_epoch(epoch);
+                self.announce_if_due(now);
+            }
+            Standing::Member => self.send_notice(self.epochs.notice()),
+            Standing::Unknown | Standing::Waiting => self.ask_to_join()?,
+        }
+        Ok(())
+    }
+
+    fn ask_to_join(&mut self) -> Result<(), ClientError> {
+        // The same request again can be sent without harm, and its answer is known.
+        if self.join_request.is_none() {
+            let was_member = self.epochs.is_member();
+            let none = if was_member { ClientError::Removed } else { ClientError::NotAMember };
+            let invitation = self.settings.invitation.as_ref().ok_or(none)?;
+            let request = JoinRequest {
+                name: self.settings.name.clone(),
+                prekey: self.epochs.prekey(),
+                salt: *self.random.draw(),
+            };
+            self.join_request = Some(request.encode(&self.identity, invitation));
+            self.is_stored = false;
+        }
+        self.transmits.extend(self.join_request.clone().map(|it| ToProxy::Join(it).encode()));
+        Ok(())
+    }
+
+    pub(super) fn handle_join_answer(&mut self, answer: &[u8]) -> Result<(), ClientError> {
+        let at = &self.settings.group;
+        let salt = self.join_request.as_deref().and_then(JoinRequest::salt);
+        let answer = salt.and_then(|salt| {
+            let own = self.identity.public();
+            decode_answer(answer, &at.administrator, at.group.as_str(), &own, &salt)
+        });
+        match answer {
+            // One to an earlier request.
+            None => Ok(()),
+            Some(Ok(())) => {
+                self.events.push_back(ClientEvent::Joined);
+                Ok(())
+            }
+            Some(Err(refusal)) => {
+                self.join_request = None;
+                self.is_stored = false;
+                Err(ClientError::Join(refusal))
+            }
+        }
+    }
+
+    pub(super) fn handle_announcement(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+    ) -> Result<(), ClientError> {
+        let at = &self.settings.group;
+        let announcement = Announcement::verify(bytes, at.group.as_str(), &at.administrator)?;
+        let (known, announced) = (self.epochs.number(), announcement.epoch());
+        let calendar = self.calendar(now);
+        let outcome = self.epochs.handle_announcement(
+            calendar,
+            &announcement,
+            &self.identity,
+            &mut self.random,
+        )?;
+        match outcome {
+            Announced::Known => self.begin_exchanges(),
+            // The administrator has the newer one, and has sent it.
+            Announced::Old if self.administrator.is_some() => Ok(()),
+            Announced::Old => Err(ClientError::OldEpoch { announced, known }),
+            Announced::Opened => {
+                self.is_stored = false;
+                self.join_request = None;
+                self.begin_member()?;
+                self.announce_prekey(now);
+                self.events.push_back(ClientEvent::MembersChanged { others: self.others() });
+                self.begin_exchanges()
+            }
+            Announced::Prekey => {
+                self.is_stored = false;
+                self.announce_prekey(now);
+                // The proxy would wait for exchanges that cannot be made.
+                if self.link()?.is_begun() { Err(ClientError::NoKey) } else { Ok(()) }
+            }
+            Announced::Removed => {
+                self.is_stored = false;
+                self.end_member();
+                Err(ClientError::Removed)
+            }
+            Announced::NotYet => Ok(()),
+        }
+    }
+
+    /// Tells the administrator of the prekey that there is now.
+    fn announce_prekey(&mut self, now: Instant) {
+        if let Some(administrator) = &mut self.administrator {
+            administrator.set_own_prekey(self.epochs.prekey(), self.epochs.number());
+            self.announce_if_due(now);
+        } else {
+            self.send_notice(self.epochs.notice());
+        }
+    }
+
+    pub(super) fn send_notice(&mut self, notice: Notice) {
+        let at = &self.settings.group;
+        let notice = notice.encode(&self.identity, &at.administrator, at.group.as_str());
+        self.transmits.push_back(ToProxy::Notice(notice).encode());
+    }
+
+    /// Enters the current epoch, if there is one.
+    fn begin_member(&mut self) -> Result<(), ClientError> {
+        let Some(link) = &self.link else { return Ok(()) };
+        let Some(epoch) = self.epochs.epoch(link.terms().shape()).transpose()? else {
+            return Ok(());
+        };
+        if let Conversing::Member(member) = &mut self.standing {
+            member.begin_epoch(epoch);
+            return Ok(());
+        }
+        let none = Conversing::Waiting(Conversations::new(0));
+        if let Conversing::Waiting(conversations) = std::mem::replace(&mut self.standing, none) {
+            let (own, seed) = (Arc::clone(&self.identity), *self.random.draw());
+            let least = self.settings.least_participants;
+            let member = Member::new(own, epoch, conversations, least, seed);
+            self.standing = Conversing::Member(Box::new(member));
+        }
+        Ok(())
+    }
+
+    fn end_member(&mut self) {
+        let none = Conversing::Waiting(Conversations::new(0));
+        self.standing = match std::mem::replace(&mut self.standing, none) {
+            Conversing::Member(member) => Conversing::Waiting(member.into_conversations()),
+            waiting @ Conversing::Waiting(_) => waiting,
+        };
+    }
+}
+
+/// The administrator's part.
+impl Client {
+    pub(super) fn handle_join_request(&mut self, now: Instant, key: &PublicKey, request: &[u8]) {
+        let calendar = self.calendar(now);
+        let (Some(administrator), Some(link)) = (&mut self.administrator, &self.link) else {
+            return;
+        };
+        let max_members = link.terms().shape().members();
+        let decision = administrator.handle_join_request(calendar, max_members, key, request);
+        let answer = ToProxy::JoinAnswer { key: *key, answer: decision.answer };
+        self.transmits.push_back(answer.encode());
+        self.events.extend(match (decision.outcome, decision.name) {
+            (Ok(()), Some(name)) => Some(ClientEvent::Admitted { name }),
+            (Ok(()), None) => None,
+            (Err(reason), name) => Some(ClientEvent::NotAdmitted { name, reason }),
+        });
+        self.is_stored = false;
+        self.announce_if_due(now);
+    }
+
+    pub(super) fn handle_notice(&mut self, now: Instant, key: &PublicKey, notice: &[u8]) {
+        let Some(administrator) = &mut self.administrator else { return };
+        let left = administrator.handle_notice(key, notice);
+        self.events.extend(left.map(|name| ClientEvent::Left { name }));
+        self.is_stored = false;
+        self.announce_if_due(now);
+    }
+
+    /// The proxy is in this epoch.
+    fn handle_epoch(&mut self, epoch: u32) {
+        let Some(administrator) = &mut self.administrator else { return };
+        let missed = administrator.handle_epoch(epoch).map(<[u8]>::to_vec);
+        self.transmits.extend(missed.map(|it| ToProxy::Announce(it).encode()));
+    }
+
+    pub(super) fn announce_if_due(&mut self, now: Instant) {
+        let calendar = self.calendar(now);
+        let (Some(administrator), Some(_)) = (&mut self.administrator, &self.link) else { return };
+        let made = administrator.handle_timeout(calendar, &mut self.random).map(<[u8]>::to_vec);
+        if let Some(announcement) = made {
+            self.transmits.push_back(ToProxy::Announce(announcement).encode());
+            self.is_stored = false;
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! One connection to the proxy, from the greeting on.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::event::ClientError;
+use crate::engine::{self, MemberEngine};
+use crate::member::Member;
+use crate::round::RoundStart;
+use crate::wire::{Terms, ToProxy};
+
+/// Of so many exchanges the time is known.
+const EXCHANGES: usize = 16;
+/// So many messages of a set-up can wait.
+const MAX_SET_UPS: usize = 64;
+
+/// A connection whose greeting was answered.
+pub(super) struct Link {
+    terms: Terms,
+    engine: Box<dyn MemberEngine>,
+    /// Whether the engine's set-up has begun. Before, its messages wait.
+    is_begun: bool,
+    set_ups: VecDeque<Vec<u8>>,
+    outstanding: Option<Outstanding>,
+    durations: VecDeque<Duration>,
+    round: u64,
+}
+
+/// An exchange without its answer.
+struct Outstanding {
+    round: u64,
+    sent: Instant,
+}
+
+impl Link {
+    pub(super) fn new(terms: Terms, seed: [u8; 32]) -> Result<Self, ClientError> {
+        let engine = engine::member(terms.engine(), terms.shape(), seed)?;
+        Ok(Self {
+            terms,
+            engine,
+            is_begun: false,
+            set_ups: VecDeque::new(),
+            outstanding: None,
+            durations: VecDeque::with_capacity(EXCHANGES),
+            round: 0,
+        })
+    }
+
+    pub(super) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Begins the engine's set-up, unless it has begun: afterwards the proxy expects exchanges.
+    /// Returns messages for the proxy.
+    pub(super) fn begin(&mut self) -> Result<Vec<Vec<u8>>, ClientError> {
+        self.is_begun = true;
+        self.set_up()
+    }
+
+    /// Whether the engine's set-up has begun.
+    pub(super) fn is_begun(&self) -> bool {
+        self.is_begun
+    }
+
+    /// Takes a message of the engine's set-up. Returns messages for the proxy.
+    pub(super) fn handle_set_up(&mut self, message: Vec<u8>) -> Result<Vec<Vec<u8>>, ClientError> {
+        if self.set_ups.len() >= MAX_SET_UPS {
+            return Err(ClientError::OutOfTurn("too many messages of the set-up"));
+        }
+        self.set_ups.push_back(message);
+        if self.is_begun { self.set_up() } else { Ok(Vec::new()) }
+    }
+
+    fn set_up(&mut self) -> Result<Vec<Vec<u8>>, ClientError> {
+        while let Some(message) = self.set_ups.pop_front() {
+            self.engine.handle_set_up(&message)?;
+        }
+        let messages = std::iter::from_fn(|| self.engine.poll_set_up());
+        Ok(messages.map(|message| ToProxy::SetUp(message).encode()).collect())
+    }
+
+    /// Whether exchanges are made.
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_begun && self.engine.is_ready()
+    }
+
+    /// The member's request in a round.
+    pub(super) fn handle_round(
+        &mut self,
+        now: Instant,
+        start: &RoundStart,
+        opening: &[u8],
+        member: &mut Member,
+    ) -> Result<Vec<u8>, ClientError> {
+        if !self.is_ready() {
+            return Err(ClientError::OutOfTurn("a round before the set-up"));
+        }
+        let exchange = member.handle_round(start)?;
+        let body = self.engine.request(opening, &exchange.update, &exchange.reads)?;
+        self.outstanding = Some(Outstanding { round: start.round, sent: now });
+        Ok(ToProxy::Request { round: start.round, nonce: exchange.nonce, body }.encode())
+    }
+
+    /// The slots that the member has read.
+    pub(super) fn handle_answer(
+        &mut self,
+        now: Instant,
+        round: u64,
+        answer: &[u8],
+    ) -> Result<Vec<Vec<u8>>, ClientError> {
+        let asked = self.outstanding.take().filter(|asked| asked.round == round);
+        let asked = asked.ok_or(ClientError::OutOfTurn("an answer to no request"))?;
+        let slots = self.engine.slots(answer)?;
+        self.durations.truncate(EXCHANGES - 1);
+        self.durations.push_front(now.saturating_duration_since(asked.sent));
+        self.round = round;
+        Ok(slots)
+    }
+
+    /// The proxy did not take the request of a round.
+    pub(super) fn handle_late(&mut self, round: u64) {
+        self.outstanding = self.outstanding.take().filter(|asked| asked.round != round);
+    }
+
+    /// The last round with an answer, or 0.
+    pub(super) fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// From request to answer, on average.
+    pub(super) fn latency(&self) -> Option<Duration> {
+        let count = u32::try_from(self.durations.len()).ok().filter(|&count| count > 0)?;
+        Some(self.durations.iter().sum::<Duration>() / count)
+    }
+}

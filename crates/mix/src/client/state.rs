@@ -1,0 +1,106 @@
+//! What a client stores.
+
+use std::collections::VecDeque;
+
+use zeroize::Zeroizing;
+
+use super::epochs::Epochs;
+use super::event::{ClientEvent, StoredError};
+use crate::conversations::Conversations;
+use crate::member::MessageId;
+use crate::reader::Reader;
+
+const VERSION: u8 = 1;
+const MESSAGE: u8 = 0;
+const DELIVERED: u8 = 1;
+
+/// What is restored.
+pub(super) struct State {
+    pub(super) epochs: Epochs,
+    pub(super) conversations: Conversations,
+    pub(super) administrator: Vec<u8>,
+    pub(super) join_request: Option<Vec<u8>>,
+    pub(super) events: VecDeque<ClientEvent>,
+}
+
+/// The stored bytes: the group's, the epoch, conversations, the administrator's list (empty for
+/// other members), the join request (empty if there is none), and messages that were not shown.
+pub(super) fn encode(
+    group_id: &[u8; 32],
+    epochs: &Epochs,
+    conversations: &[u8],
+    administrator: &[u8],
+    join_request: Option<&[u8]>,
+    events: &VecDeque<ClientEvent>,
+) -> Zeroizing<Vec<u8>> {
+    let unseen: Vec<_> = events.iter().filter_map(parts).collect();
+    let texts: usize = unseen.iter().map(|(_, name, text)| 16 + name.len() + text.len()).sum();
+    // All at once: a vector that grows leaves copies.
+    let len = (256 << 10) + conversations.len() + administrator.len() + texts;
+    let mut out = Zeroizing::new(Vec::with_capacity(len));
+    out.push(VERSION);
+    out.extend(group_id);
+    epochs.encode(&mut out);
+    put_bytes(&mut out, conversations);
+    put_bytes(&mut out, administrator);
+    put_bytes(&mut out, join_request.unwrap_or(&[]));
+    for (kind, name, text) in unseen {
+        out.push(kind);
+        put_bytes(&mut out, name.as_bytes());
+        put_bytes(&mut out, &text);
+    }
+    out
+}
+
+/// What is stored of an event; nothing of those that tell of a state.
+fn parts(event: &ClientEvent) -> Option<(u8, &str, Vec<u8>)> {
+    match event {
+        ClientEvent::Message { from, text } => Some((MESSAGE, from, text.as_bytes().to_vec())),
+        ClientEvent::Delivered { id, to } => Some((DELIVERED, to, id.0.to_be_bytes().to_vec())),
+        _ => None,
+    }
+}
+
+pub(super) fn decode(bytes: &[u8], group_id: &[u8; 32]) -> Result<State, StoredError> {
+    let mut reader = Reader::new(bytes);
+    if reader.u8() != Some(VERSION) {
+        return Err(StoredError::Malformed);
+    }
+    if reader.array().as_ref() != Some(group_id) {
+        return Err(StoredError::OtherGroup);
+    }
+    read(reader).ok_or(StoredError::Malformed)
+}
+
+fn read(mut reader: Reader) -> Option<State> {
+    let epochs = Epochs::decode(&mut reader)?;
+    let conversations = Conversations::from_bytes(take_bytes(&mut reader)?).ok()?;
+    let administrator = take_bytes(&mut reader)?.to_vec();
+    let join_request = Some(take_bytes(&mut reader)?.to_vec()).filter(|bytes| !bytes.is_empty());
+    let mut events = VecDeque::new();
+    while let Some(kind) = reader.u8() {
+        let name = String::from_utf8(take_bytes(&mut reader)?.to_vec()).ok()?;
+        let text = take_bytes(&mut reader)?;
+        events.push_back(match kind {
+            MESSAGE => {
+                ClientEvent::Message { from: name, text: String::from_utf8(text.to_vec()).ok()? }
+            }
+            DELIVERED => {
+                let id = MessageId(u64::from_be_bytes(text.try_into().ok()?));
+                ClientEvent::Delivered { id, to: name }
+            }
+            _ => return None,
+        });
+    }
+    Some(State { epochs, conversations, administrator, join_request, events })
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend(u32::try_from(bytes.len()).expect("states are short").to_be_bytes());
+    out.extend(bytes);
+}
+
+fn take_bytes<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
+    let len = usize::try_from(reader.u32()?).ok()?;
+    reader.bytes(len)
+}

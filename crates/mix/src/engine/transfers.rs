@@ -1,0 +1,78 @@
+//! The ends of the extended transfers of an engine, from their set-up on.
+
+use blocks::Block;
+use ot::extension::{Extension, Receiver, ReceiverSetUp, Sender, SenderSetUp};
+use zeroize::Zeroizing;
+
+use crate::engine::EngineError;
+
+/// The two blocks of an engine's seed.
+pub(super) fn blocks_of(seed: [u8; 32]) -> [Block; 2] {
+    let seed = Zeroizing::new(seed);
+    let (halves, _) = seed.as_chunks();
+    [Block::from_bytes(halves[0]), Block::from_bytes(halves[1])]
+}
+
+/// The sender, which sends the first message of the set-up.
+pub(super) struct SenderEnd {
+    message: Option<Vec<u8>>,
+    set_up: Option<SenderSetUp>,
+    sender: Option<Sender>,
+}
+
+impl SenderEnd {
+    pub(super) fn new(extension: Extension, offset: Block, seed: Block) -> Self {
+        let (set_up, message) = SenderSetUp::new(extension, offset, seed);
+        Self { message: Some(message), set_up: Some(set_up), sender: None }
+    }
+
+    pub(super) fn poll_set_up(&mut self) -> Option<Vec<u8>> {
+        self.message.take()
+    }
+
+    pub(super) fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let set_up = self.set_up.take().ok_or(EngineError::OutOfTurn)?;
+        self.sender = Some(set_up.receive(message)?);
+        Ok(())
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.sender.is_some()
+    }
+
+    pub(super) fn sender(&mut self) -> Result<&mut Sender, EngineError> {
+        self.sender.as_mut().ok_or(EngineError::OutOfTurn)
+    }
+}
+
+/// The receiver, which replies to the sender's message.
+pub(super) struct ReceiverEnd {
+    set_up: Option<ReceiverSetUp>,
+    reply: Option<Vec<u8>>,
+    receiver: Option<Receiver>,
+}
+
+impl ReceiverEnd {
+    pub(super) fn new(extension: Extension, seed: Block) -> Self {
+        Self { set_up: Some(ReceiverSetUp::new(extension, seed)), reply: None, receiver: None }
+    }
+
+    pub(super) fn poll_set_up(&mut self) -> Option<Vec<u8>> {
+        self.reply.take()
+    }
+
+    pub(super) fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let set_up = self.set_up.take().ok_or(EngineError::OutOfTurn)?;
+        let (receiver, reply) = set_up.receive(message)?;
+        (self.receiver, self.reply) = (Some(receiver), Some(reply));
+        Ok(())
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.receiver.is_some()
+    }
+
+    pub(super) fn receiver(&mut self) -> Result<&mut Receiver, EngineError> {
+        self.receiver.as_mut().ok_or(EngineError::OutOfTurn)
+    }
+}

@@ -1,0 +1,52 @@
+//! An epoch, as the proxy knows it: the announcement, and the members' keys in it.
+
+use std::collections::BTreeMap;
+
+use keys::PublicKey;
+
+use super::GroupSettings;
+use crate::membership::Announcement;
+use crate::wire::Refusal;
+
+/// An epoch whose announcement is the administrator's.
+#[derive(Debug)]
+pub(super) struct Epoch {
+    number: u32,
+    announcement: Vec<u8>,
+    members: BTreeMap<[u8; 32], u16>,
+}
+
+impl Epoch {
+    /// The epoch of an announcement.
+    ///
+    /// # Errors
+    /// If the administrator did not sign it for this group, or the group has no such epoch.
+    pub(super) fn verify(bytes: Vec<u8>, settings: &GroupSettings) -> Result<Self, Refusal> {
+        let GroupSettings { name, administrator, terms } = settings;
+        let announcement = Announcement::verify(&bytes, name.as_str(), administrator)
+            .map_err(|_| Refusal::BadAnnouncement)?;
+        if announcement.epoch() == 0 || announcement.members().len() > terms.shape().members() {
+            return Err(Refusal::BadAnnouncement);
+        }
+        let members = announcement.members().map(|key| key.to_bytes()).zip(0..).collect();
+        Ok(Self { number: announcement.epoch(), announcement: bytes, members })
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn announcement(&self) -> &[u8] {
+        &self.announcement
+    }
+
+    /// How many members it has.
+    pub(super) fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The number of the member with this key.
+    pub(super) fn number_of(&self, key: &PublicKey) -> Option<u16> {
+        self.members.get(&key.to_bytes()).copied()
+    }
+}

@@ -1,0 +1,164 @@
+//! The rounds of a group: the one that is open, and the mailbox of the one closed before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::Mailbox;
+use crate::round::{NONCE_LEN, Participant, ReadRound, RoundStart};
+use crate::wire::Terms;
+
+/// How many numbers of rounds one stored state is good for: after a restart, rounds begin with the
+/// first number that was not reserved, so that none comes twice.
+const RESERVED: u64 = 1024;
+
+pub(super) struct Rounds {
+    terms: Terms,
+    next: u64,
+    /// The first number that no stored state allows.
+    reserved: u64,
+    open: Option<OpenRound>,
+    closed: Option<ClosedRound>,
+    nothing: Arc<Mailbox>,
+}
+
+struct ClosedRound {
+    round: ReadRound,
+    mailbox: Arc<Mailbox>,
+}
+
+pub(super) struct OpenRound {
+    start: Arc<RoundStart>,
+    read: Arc<Mailbox>,
+    opened: Instant,
+    /// When it is over in any case; none if that has passed, but answers are being computed.
+    deadline: Option<Instant>,
+    least: Instant,
+    participants: BTreeMap<u16, [u8; NONCE_LEN]>,
+    mailbox: Mailbox,
+}
+
+impl Rounds {
+    /// None is open; the first one has the number `next`, but at least 1.
+    pub(super) fn new(terms: Terms, next: u64) -> Self {
+        let (next, nothing) = (next.max(1), Arc::new(Mailbox::new(terms.shape())));
+        Self { terms, next, reserved: next, open: None, closed: None, nothing }
+    }
+
+    pub(super) fn open(&self) -> Option<&OpenRound> {
+        self.open.as_ref()
+    }
+
+    pub(super) fn closed_mailbox(&self) -> Option<&Mailbox> {
+        self.closed.as_ref().map(|closed| &*closed.mailbox)
+    }
+
+    /// The number of the last round that was opened; 0 if none.
+    pub(super) fn last(&self) -> u64 {
+        self.next - 1
+    }
+
+    /// The first number that may be used after a restart.
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// A mailbox of zeros, for exchanges that read nothing.
+    pub(super) fn nothing(&self) -> Arc<Mailbox> {
+        self.nothing.clone()
+    }
+
+    /// Opens the next round. Returns whether more numbers have been reserved, which is to be
+    /// stored.
+    pub(super) fn begin(&mut self, now: Instant, epoch: u32) -> bool {
+        let round = self.next;
+        self.next += 1;
+        let read = self.closed.as_ref().map(|closed| closed.round.clone());
+        let mailbox = self.closed.as_ref().map(|closed| closed.mailbox.clone());
+        self.open = Some(OpenRound {
+            start: Arc::new(RoundStart { epoch, round, read }),
+            read: mailbox.unwrap_or_else(|| self.nothing()),
+            opened: now,
+            deadline: Some(now + self.terms.interval()),
+            least: now + self.terms.least_interval(),
+            participants: BTreeMap::new(),
+            mailbox: Mailbox::new(self.terms.shape()),
+        });
+        let is_reserved = round < self.reserved;
+        if !is_reserved {
+            self.reserved = round + RESERVED;
+        }
+        !is_reserved
+    }
+
+    /// A member takes part in the open round.
+    pub(super) fn add(&mut self, member: u16, nonce: [u8; NONCE_LEN], update: &Mailbox) {
+        let open = self.open.as_mut().expect("a round is open");
+        let is_new = open.participants.insert(member, nonce).is_none();
+        assert!(is_new, "a member takes part once");
+        open.mailbox.add(update);
+    }
+
+    /// Whether the open round is over. `is_awaited`: a member has been told of it and has not done
+    /// its exchange; `is_computed`: the answer to a request is being made.
+    pub(super) fn is_over(&mut self, now: Instant, is_awaited: bool, is_computed: bool) -> bool {
+        let Some(open) = &mut self.open else { return false };
+        let has_passed = open.deadline.is_none_or(|deadline| now >= deadline);
+        if open.participants.is_empty() {
+            // It would be closed with nothing to read, in place of the mailbox that is read in it.
+            if has_passed {
+                open.deadline = Some(now + self.terms.interval());
+            }
+            return false;
+        }
+        if has_passed {
+            open.deadline = None;
+        }
+        now >= open.least && (!is_awaited || (has_passed && !is_computed))
+    }
+
+    /// Closes the open round: how many took part, and how long it was open.
+    pub(super) fn close(&mut self, now: Instant) -> (usize, Duration) {
+        let open = self.open.take().expect("a round is open");
+        let participant = |(member, nonce)| Participant { member, nonce };
+        let participants: Vec<_> = open.participants.into_iter().map(participant).collect();
+        let count = participants.len();
+        let round = ReadRound { round: open.start.round, participants };
+        self.closed = Some(ClosedRound { round, mailbox: Arc::new(open.mailbox) });
+        (count, now.saturating_duration_since(open.opened))
+    }
+
+    /// Forgets the open round and the closed mailbox, because an epoch ends.
+    pub(super) fn abandon(&mut self) {
+        (self.open, self.closed) = (None, None);
+    }
+}
+
+impl OpenRound {
+    pub(super) fn number(&self) -> u64 {
+        self.start.round
+    }
+
+    pub(super) fn start(&self) -> Arc<RoundStart> {
+        self.start.clone()
+    }
+
+    /// The mailbox that is read in it.
+    pub(super) fn read(&self) -> Arc<Mailbox> {
+        self.read.clone()
+    }
+
+    /// Whether the member has taken part.
+    pub(super) fn has(&self, member: u16) -> bool {
+        self.participants.contains_key(&member)
+    }
+
+    /// When it may be over, if nothing else happens.
+    pub(super) fn timeout(&self, is_awaited: bool) -> Option<Instant> {
+        if is_awaited {
+            self.deadline
+        } else {
+            (!self.participants.is_empty()).then_some(self.least)
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What a group tells the log, and those who ask how it does.
+
+use std::fmt;
+use std::time::Duration;
+
+use keys::PublicKey;
+
+use crate::wire::{Refusal, Standing};
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupEvent {
+    /// A client has connected.
+    Connected {
+        /// Its key.
+        key: PublicKey,
+        /// What it is in the group.
+        standing: Standing,
+    },
+    /// A client has gone.
+    Disconnected {
+        /// Its key.
+        key: PublicKey,
+    },
+    /// The connection of a client was ended.
+    Refused {
+        /// Its key.
+        key: PublicKey,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A request to join waits for the administrator.
+    JoinWaits {
+        /// The key of the client.
+        key: PublicKey,
+    },
+    /// An epoch has begun.
+    EpochBegan {
+        /// Its number.
+        epoch: u32,
+        /// How many members it has.
+        members: usize,
+    },
+    /// A round has been closed.
+    RoundClosed {
+        /// Its number.
+        round: u64,
+        /// How many members took part: the anonymity set.
+        participants: usize,
+        /// How many were told of it, and were not done in time.
+        late: usize,
+        /// How long it was open.
+        took: Duration,
+    },
+    /// A member that was in time before was not done when the round was closed.
+    Late {
+        /// Its key.
+        key: PublicKey,
+        /// The round.
+        round: u64,
+    },
+    /// A member that was late takes part again.
+    InTimeAgain {
+        /// Its key.
+        key: PublicKey,
+        /// For how long it was late.
+        after: Duration,
+    },
+}
+
+impl fmt::Display for GroupEvent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connected { key, standing } => {
+                let standing = match standing {
+                    Standing::Unknown => "a client that is no member",
+                    Standing::Waiting => "a client that waits to join",
+                    Standing::Member => "a member",
+                    Standing::Administrator => "the administrator",
+                };
+                write!(out, "{standing} has connected: {key}")
+            }
+            Self::Disconnected { key } => write!(out, "a client has disconnected: {key}"),
+            Self::Refused { key, refusal } => write!(out, "ended a connection of {key}: {refusal}"),
+            Self::JoinWaits { key } => write!(out, "a client asks to join: {key}"),
+            Self::EpochBegan { epoch, members } => {
+                write!(out, "epoch {epoch} begins with {members} members")
+            }
+            Self::RoundClosed { round, participants, late, took } => {
+                let took = took.as_millis();
+                write!(out, "round {round}: {participants} participants, {late} late, {took} ms")
+            }
+            Self::Late { key, round } => write!(out, "a member was late in round {round}: {key}"),
+            Self::InTimeAgain { key, after } => {
+                write!(out, "a member is in time again after {} ms: {key}", after.as_millis())
+            }
+        }
+    }
+}
+
+/// How a group does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// The number of the epoch; 0 before the first one.
+    pub epoch: u32,
+    /// How many members it has.
+    pub members: usize,
+    /// How many of them are connected.
+    pub connected: usize,
+    /// How many requests to join wait for the administrator.
+    pub joins_waiting: usize,
+    /// The number of the last round that was opened; 0 if none.
+    pub round: u64,
+    /// Connected members that were not done in time in their last exchange.
+    pub late_members: Vec<LateMember>,
+    /// What has been counted since the proxy was started.
+    pub counters: Counters,
+}
+
+/// A member that is late, or silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LateMember {
+    /// Its key.
+    pub key: PublicKey,
+    /// How long ago it was told of the first round that it was late in.
+    pub since: Duration,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Rounds that have been closed.
+    pub rounds: u64,
+    /// Exchanges that were done in time.
+    pub exchanges: u64,
+    /// Exchanges that were not.
+    pub late: u64,
+    /// How many members took part in the last round.
+    pub last_participants: usize,
+    /// How long the last round was open.
+    pub last_round: Duration,
+    /// Bytes of messages that members have sent.
+    pub bytes_received: u64,
+    /// Bytes of messages that the proxy has sent.
+    pub bytes_sent: u64,
+}
+
+impl Counters {
+    pub(super) fn count_round(&mut self, participants: usize, late: usize, took: Duration) {
+        self.rounds += 1;
+        self.exchanges += participants as u64;
+        self.late += late as u64;
+        (self.last_participants, self.last_round) = (participants, took);
+    }
+}

@@ -1,0 +1,5 @@
+mod faults;
+mod membership;
+mod plain;
+mod random;
+mod world;

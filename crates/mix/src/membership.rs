@@ -1,0 +1,30 @@
+//! Who the members of a group are: invitations and joining, the epochs' keys, leaving
+//! (`docs/protocols/mix.md`, groups and membership).
+//!
+//! The administrator, a member, decides. The proxy carries what is made here, and can read none of
+//! it but the members' public keys in an announcement, whose signature it checks with
+//! [`Announcement::verify`].
+
+mod administrator;
+mod announcement;
+mod code;
+mod crypto;
+mod invitation;
+mod join;
+mod name;
+mod prekey;
+#[cfg(test)]
+mod tests;
+
+pub use administrator::{Administrator, Decision, InviteError, RemoveError};
+#[cfg(test)]
+pub(crate) use announcement::announcement_fixture;
+pub use announcement::{Announcement, AnnouncementError, MAX_ANNOUNCEMENT_LEN, OpenError, Opened};
+pub use code::CodeError;
+pub(crate) use crypto::group_id;
+pub use invitation::{
+    GroupAddress, Invitation, InvitationError, MAX_ADDRESS_LEN, MAX_GROUP_NAME_LEN,
+};
+pub use join::{JOIN_ANSWER_LEN, JoinRefusal, JoinRequest, MAX_JOIN_REQUEST_LEN, decode_answer};
+pub use name::{Name, NameError};
+pub use prekey::{MAX_NOTICE_LEN, Notice, Prekey, PrekeySecret};

@@ -1,0 +1,370 @@
+//! The administrator's list of members, and what it decides.
+//!
+//! Time is since 1970: invitations expire on a date.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use keys::{PublicKey, SecretKey};
+use zeroize::Zeroizing;
+
+use super::announcement::{self, Recipient};
+use super::invitation::{GroupAddress, Invitation, InvitationSecret, id_of};
+use super::join::{JoinRefusal, JoinRequest, RequestError, encode_answer};
+use super::name::Name;
+use super::prekey::{Notice, Prekey};
+use crate::random::Random;
+use crate::reader::{Reader, put_text};
+use crate::shape::MEMBERS;
+
+/// How many invitations are remembered: those that are open, and the last ones of the others.
+const MAX_INVITATIONS: usize = 1024;
+/// A new epoch is made at least as often.
+const MAX_EPOCH: Duration = Duration::from_secs(24 * 60 * 60);
+/// Changes wait this long after the last epoch, in which members send new prekeys.
+const MIN_EPOCH: Duration = Duration::from_secs(2);
+
+/// The administrator of a group. Has secrets: those of invitations.
+pub struct Administrator {
+    identity: Arc<SecretKey>,
+    at: GroupAddress,
+    members: Vec<Admitted>,
+    invitations: Vec<Issued>,
+    epoch: u32,
+    made_at: Duration,
+    /// Of the last epoch; empty before the first.
+    announcement: Vec<u8>,
+    is_changed: bool,
+}
+
+struct Admitted {
+    key: PublicKey,
+    name: Name,
+    prekey: Prekey,
+}
+
+struct Issued {
+    secret: InvitationSecret,
+    name: Name,
+    expires: Duration,
+    used: bool,
+}
+
+/// Why there is no invitation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InviteError {
+    /// A member has the name, or one that looks like it.
+    #[error("a member has this name, or one that looks like it: invite by another name")]
+    NameTaken,
+    /// There are too many others.
+    #[error("{MAX_INVITATIONS} invitations are open: wait until one is used or expires")]
+    TooMany,
+}
+
+/// Why a member is not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RemoveError {
+    /// There is no such member.
+    #[error("no member has this name")]
+    Unknown,
+    /// It is the administrator itself.
+    #[error("the administrator cannot be removed")]
+    Administrator,
+}
+
+/// What was decided about a join request.
+pub struct Decision {
+    /// What the client is told.
+    pub answer: Vec<u8>,
+    /// The name that the request was for, if it could be read.
+    pub name: Option<Name>,
+    /// Whether the client is a member now.
+    pub outcome: Result<(), JoinRefusal>,
+}
+
+impl Administrator {
+    /// The administrator of a new group, whose only member it is.
+    ///
+    /// # Panics
+    /// If the identity is not that of `at`, or the prekey is none.
+    pub fn found(identity: Arc<SecretKey>, at: GroupAddress, name: Name, prekey: Prekey) -> Self {
+        assert!(identity.public() == at.administrator && prekey.is_sound(), "they are its own");
+        Self {
+            members: vec![Admitted { key: identity.public(), name, prekey }],
+            identity,
+            at,
+            invitations: Vec::new(),
+            epoch: 0,
+            made_at: Duration::ZERO,
+            announcement: Vec::new(),
+            is_changed: true,
+        }
+    }
+
+    /// Makes an invitation that can be used once, until `expires`. `secret` is random.
+    ///
+    /// # Errors
+    /// If nobody could join with it.
+    pub fn invite(
+        &mut self,
+        now: Duration,
+        name: Name,
+        expires: Duration,
+        secret: Zeroizing<[u8; 16]>,
+    ) -> Result<Invitation, InviteError> {
+        if self.members.iter().any(|member| member.name.clashes_with(&name)) {
+            return Err(InviteError::NameTaken);
+        }
+        if self.invitations.len() >= MAX_INVITATIONS {
+            let closed = self.invitations.iter().position(|one| one.used || one.expires <= now);
+            self.invitations.remove(closed.ok_or(InviteError::TooMany)?);
+        }
+        // The code has minutes.
+        let expires = Duration::from_secs(expires.as_secs() / 60 * 60);
+        let issued = Issued { secret: secret.clone(), name: name.clone(), expires, used: false };
+        self.invitations.push(issued);
+        Ok(Invitation { at: self.at.clone(), name, expires, secret })
+    }
+
+    /// Decides about a join request of the client with this key, for a group of at most
+    /// `max_members`.
+    pub fn handle_join_request(
+        &mut self,
+        now: Duration,
+        max_members: usize,
+        client: &PublicKey,
+        request: &[u8],
+    ) -> Decision {
+        let (id, salt) = JoinRequest::header(request).unwrap_or_default();
+        let (name, outcome) = match self.read_request(client, id, request) {
+            Err(refusal) => (None, Err(refusal)),
+            Ok((at, request)) => {
+                (Some(request.name.clone()), self.decide(now, max_members, client, at, &request))
+            }
+        };
+        let answer = encode_answer(outcome, &self.identity, self.at.group.as_str(), client, &salt);
+        Decision { answer, name, outcome }
+    }
+
+    /// The request, and which invitation it was made with.
+    fn read_request(
+        &self,
+        client: &PublicKey,
+        id: [u8; 8],
+        request: &[u8],
+    ) -> Result<(usize, JoinRequest), JoinRefusal> {
+        let at = self.invitations.iter().position(|issued| id_of(&issued.secret) == id);
+        let at = at.ok_or(JoinRefusal::Unknown)?;
+        let secret = &self.invitations[at].secret;
+        JoinRequest::decode(request, client, &self.identity, self.at.group.as_str(), secret)
+            .map(|request| (at, request))
+            .map_err(|error| match error {
+                RequestError::NotAuthentic => JoinRefusal::Unknown,
+                RequestError::Malformed => JoinRefusal::Malformed,
+            })
+    }
+
+    fn decide(
+        &mut self,
+        now: Duration,
+        max_members: usize,
+        client: &PublicKey,
+        at: usize,
+        request: &JoinRequest,
+    ) -> Result<(), JoinRefusal> {
+        let JoinRequest { name, prekey, .. } = request;
+        // The answer was lost, or the client's state: it is a member all the same.
+        if let Some(member) = self.members.iter_mut().find(|member| member.key == *client) {
+            if prekey.number > member.prekey.number {
+                member.prekey = *prekey;
+                self.is_changed = true;
+            }
+            return Ok(());
+        }
+        let issued = &self.invitations[at];
+        if issued.used {
+            return Err(JoinRefusal::Used);
+        }
+        if issued.expires <= now {
+            return Err(JoinRefusal::Expired);
+        }
+        if self.members.len() >= max_members.min(*MEMBERS.end()) {
+            return Err(JoinRefusal::GroupFull);
+        }
+        if self.members.iter().any(|member| member.name.clashes_with(name)) {
+            return Err(JoinRefusal::NameTaken);
+        }
+        self.invitations[at].used = true;
+        self.members.push(Admitted { key: *client, name: name.clone(), prekey: *prekey });
+        self.is_changed = true;
+        Ok(())
+    }
+
+    /// Takes a member's notice. Returns the member's name if it has left. A notice that is old, or
+    /// none of that member's, changes nothing.
+    pub fn handle_notice(&mut self, member: &PublicKey, notice: &[u8]) -> Option<Name> {
+        let at = self.members.iter().position(|other| other.key == *member)?;
+        let known = self.members[at].prekey.number;
+        match Notice::decode(notice, member, &self.identity, self.at.group.as_str())? {
+            Notice::Prekey { prekey, opened } if prekey.number > known && prekey.is_sound() => {
+                self.set_prekey(at, prekey, opened);
+                None
+            }
+            Notice::Leave { number } if number > known && at > 0 => {
+                self.is_changed = true;
+                Some(self.members.remove(at).name)
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes the administrator's own next prekey, as [`Notice::Prekey`].
+    pub fn set_own_prekey(&mut self, prekey: Prekey, opened: u32) {
+        self.set_prekey(0, prekey, opened);
+    }
+
+    fn set_prekey(&mut self, at: usize, prekey: Prekey, opened: u32) {
+        self.members[at].prekey = prekey;
+        // It could not open the last announcement: it had erased the prekey that this one is for.
+        self.is_changed |= opened < self.epoch;
+    }
+
+    /// Leaves a member out of the next epochs.
+    ///
+    /// # Errors
+    /// If there is no such member, or it is the administrator.
+    pub fn remove(&mut self, name: &Name) -> Result<(), RemoveError> {
+        let at = self.members.iter().position(|member| member.name == *name);
+        match at.ok_or(RemoveError::Unknown)? {
+            0 => Err(RemoveError::Administrator),
+            at => {
+                self.members.remove(at);
+                self.is_changed = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes the number of the epoch that the proxy has, or 0. Returns the last announcement if the
+    /// proxy is to get it.
+    pub fn handle_epoch(&mut self, epoch: u32) -> Option<&[u8]> {
+        if epoch > self.epoch {
+            // This list is from a copy of the administrator's state that is older than the group.
+            self.epoch = epoch;
+            self.is_changed = true;
+        }
+        (epoch < self.epoch && !self.announcement.is_empty()).then_some(&*self.announcement)
+    }
+
+    /// When the next epoch is due.
+    pub fn poll_timeout(&self) -> Duration {
+        self.made_at + if self.is_changed { MIN_EPOCH } else { MAX_EPOCH }
+    }
+
+    /// Makes the announcement of the next epoch, if it is due.
+    pub(crate) fn handle_timeout(&mut self, now: Duration, random: &mut Random) -> Option<&[u8]> {
+        // A clock that was wrong could delay the next epoch for years.
+        self.made_at = self.made_at.min(now);
+        if now < self.poll_timeout() {
+            return None;
+        }
+        self.epoch = self.epoch.checked_add(1)?;
+        (self.made_at, self.is_changed) = (now, false);
+        let recipients: Vec<_> = self
+            .members
+            .iter()
+            .map(|Admitted { key, name, prekey }| Recipient { member: *key, name, prekey: *prekey })
+            .collect();
+        self.announcement = announcement::encode(
+            &self.identity,
+            self.at.group.as_str(),
+            self.epoch,
+            &recipients,
+            &random.draw(),
+            &random.draw(),
+        );
+        Some(&self.announcement)
+    }
+
+    /// Where the group is.
+    pub fn group(&self) -> &GroupAddress {
+        &self.at
+    }
+
+    /// What [`Administrator::from_bytes`] takes. Secret.
+    #[expect(clippy::missing_panics_doc, reason = "there are not as many members")]
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let len =
+            1024 + self.announcement.len() + 256 * (self.members.len() + self.invitations.len());
+        let mut out = Zeroizing::new(Vec::with_capacity(len));
+        out.extend(self.at.proxy.to_bytes());
+        put_text(&mut out, &self.at.proxy_address);
+        put_text(&mut out, self.at.group.as_str());
+        out.extend(self.epoch.to_be_bytes());
+        out.extend(self.made_at.as_secs().to_be_bytes());
+        out.push(self.is_changed.into());
+        out.extend(u16::try_from(self.members.len()).expect("at most 1024").to_be_bytes());
+        for Admitted { key, name, prekey } in &self.members {
+            out.extend(key.to_bytes());
+            put_text(&mut out, name.as_str());
+            out.extend(prekey.number.to_be_bytes());
+            out.extend(prekey.public);
+        }
+        out.extend(u16::try_from(self.invitations.len()).expect("at most 1024").to_be_bytes());
+        for Issued { secret, name, expires, used } in &self.invitations {
+            out.extend(&**secret);
+            put_text(&mut out, name.as_str());
+            out.extend(expires.as_secs().to_be_bytes());
+            out.push((*used).into());
+        }
+        out.extend(&self.announcement);
+        out
+    }
+
+    /// The administrator as it was when [`Administrator::to_bytes`] was called; `None` if the bytes
+    /// are not from there.
+    pub fn from_bytes(identity: Arc<SecretKey>, bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        let at = GroupAddress {
+            proxy: PublicKey::from_bytes(&reader.array()?).ok()?,
+            proxy_address: reader.text()?.to_owned(),
+            group: reader.text()?.parse().ok()?,
+            administrator: identity.public(),
+        };
+        let (epoch, made_at) = (reader.u32()?, Duration::from_secs(reader.u64()?));
+        let is_changed = reader.u8()? != 0;
+        let mut members = Vec::new();
+        for _ in 0..reader.u16()? {
+            let key = PublicKey::from_bytes(&reader.array()?).ok()?;
+            let name = Name::new(reader.text()?).ok()?;
+            let prekey = Prekey { number: reader.u64()?, public: reader.array()? };
+            members.push(Admitted { key, name, prekey });
+        }
+        let mut invitations = Vec::new();
+        for _ in 0..reader.u16()? {
+            let (secret, name) = (Zeroizing::new(reader.array()?), Name::new(reader.text()?).ok()?);
+            let expires = Duration::from_secs(reader.u64()?);
+            invitations.push(Issued { secret, name, expires, used: reader.u8()? != 0 });
+        }
+        let announcement = reader.rest().to_vec();
+        let is_whole = at.is_valid()
+            && members.first().is_some_and(|first| first.key == identity.public())
+            && members.len() <= *MEMBERS.end()
+            && members.iter().all(|member| member.prekey.is_sound())
+            && invitations.len() <= MAX_INVITATIONS;
+        let list =
+            Self { identity, at, members, invitations, epoch, made_at, announcement, is_changed };
+        is_whole.then_some(list)
+    }
+}
+
+impl fmt::Debug for Administrator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.members.iter().map(|member| member.name.as_str()).collect();
+        f.debug_struct("Administrator")
+            .field("epoch", &self.epoch)
+            .field("members", &names)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,272 @@
+//! Announcements: who the members of an epoch are, and its key, sealed for each of them.
+
+use std::collections::HashSet;
+
+use keys::{PublicKey, SecretKey};
+use zeroize::Zeroizing;
+
+use super::crypto::{TAG_LEN, agree, agree_with, derive, group_id, open, seal, x25519_public};
+use super::name::Name;
+use super::prekey::{Prekey, PrekeySecret};
+use crate::reader::{Reader, put_text};
+use crate::shape::MEMBERS;
+
+const VERSION: u8 = 1;
+const KEY_LEN: usize = 32;
+const SEALED_LEN: usize = KEY_LEN + TAG_LEN;
+const MEMBER_LEN: usize = 32 + 8 + SEALED_LEN;
+const HEADER_LEN: usize = 1 + 4 + 32 + 2;
+const SIGNATURE_LEN: usize = 64;
+const MAX_NAME_LEN: usize = 1 + 128;
+
+/// The longest announcement, in bytes.
+pub const MAX_ANNOUNCEMENT_LEN: usize =
+    HEADER_LEN + *MEMBERS.end() * (MEMBER_LEN + MAX_NAME_LEN) + TAG_LEN + SIGNATURE_LEN;
+
+/// An announcement whose signature is right. It has no secrets; the proxy keeps it for members that
+/// connect later.
+#[derive(Clone, Debug)]
+pub struct Announcement {
+    group_id: [u8; 32],
+    administrator: PublicKey,
+    epoch: u32,
+    ephemeral: [u8; 32],
+    members: Vec<Sealed>,
+    names: Vec<u8>,
+}
+
+/// The key of the epoch for one member.
+#[derive(Clone, Debug)]
+struct Sealed {
+    member: PublicKey,
+    prekey: u64,
+    key: [u8; SEALED_LEN],
+}
+
+/// What a member learns from an announcement.
+pub struct Opened {
+    /// K. Secret.
+    pub key: Zeroizing<[u8; KEY_LEN]>,
+    /// The names of the members, in the order of their numbers.
+    pub names: Vec<Name>,
+}
+
+/// Why bytes are not an announcement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnnouncementError {
+    /// They have not the form of one.
+    #[error("an announcement of the group's members is malformed")]
+    Malformed,
+    /// The administrator did not sign them.
+    #[error("an announcement of the group's members is not signed by the group's administrator")]
+    Signature,
+}
+
+/// Why a member has no key after an announcement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// It is none of the members.
+    #[error("not a member of the group")]
+    NotAMember,
+    /// The key is sealed for a prekey that the member does not have (any more). A newer one helps.
+    #[error("the key of the epoch is sealed for a prekey that was used")]
+    Prekey,
+    /// What was sealed is not what it should be: the administrator's program is wrong.
+    #[error("the announcement of the group's members cannot be opened")]
+    Damaged,
+}
+
+/// A member in the administrator's list.
+pub(super) struct Recipient<'a> {
+    pub(super) member: PublicKey,
+    pub(super) name: &'a Name,
+    pub(super) prekey: Prekey,
+}
+
+/// Makes the announcement of an epoch. Both secrets are for this announcement only: `key` is K, and
+/// `ephemeral` the private key that the other keys follow from.
+pub(super) fn encode(
+    administrator: &SecretKey,
+    group: &str,
+    epoch: u32,
+    recipients: &[Recipient],
+    key: &[u8; KEY_LEN],
+    ephemeral: &[u8; 32],
+) -> Vec<u8> {
+    let group_id = group_id(&administrator.public(), group);
+    let public = x25519_public(ephemeral);
+    let count = u16::try_from(recipients.len()).expect("a group has at most 1024 members");
+    let mut out = vec![VERSION];
+    out.extend(epoch.to_be_bytes());
+    out.extend(public);
+    out.extend(count.to_be_bytes());
+    for Recipient { member, prekey, .. } in recipients {
+        let from_prekey = agree(ephemeral, &prekey.public).expect("prekeys are checked");
+        let from_identity = agree_with(administrator, member);
+        let context = Context { group_id: &group_id, epoch, ephemeral: &public };
+        let sealing = context.sealing_key(&from_prekey, &from_identity, member, prekey.number);
+        out.extend(member.to_bytes());
+        out.extend(prekey.number.to_be_bytes());
+        out.extend(seal(&sealing, key));
+    }
+    let mut names = Vec::new();
+    for recipient in recipients {
+        put_text(&mut names, recipient.name.as_str());
+    }
+    out.extend(seal(&names_key(key, epoch), &names));
+    let signature = administrator.sign(&signed(&group_id, &out));
+    out.extend(signature);
+    out
+}
+
+impl Announcement {
+    /// Reads the announcement of the group of this name and administrator. For the proxy, and for
+    /// members. Whether its epoch is new is the caller's to check.
+    ///
+    /// # Errors
+    /// If the bytes are none, or the administrator did not sign them.
+    pub fn verify(
+        bytes: &[u8],
+        group: &str,
+        administrator: &PublicKey,
+    ) -> Result<Self, AnnouncementError> {
+        let group_id = group_id(administrator, group);
+        let (body, signature) =
+            bytes.split_last_chunk::<SIGNATURE_LEN>().ok_or(AnnouncementError::Malformed)?;
+        if bytes.len() > MAX_ANNOUNCEMENT_LEN {
+            return Err(AnnouncementError::Malformed);
+        }
+        if !administrator.verify(&signed(&group_id, body), signature) {
+            return Err(AnnouncementError::Signature);
+        }
+        Self::read(body, group_id, *administrator).ok_or(AnnouncementError::Malformed)
+    }
+
+    fn read(body: &[u8], group_id: [u8; 32], administrator: PublicKey) -> Option<Self> {
+        let mut reader = Reader::new(body);
+        if reader.u8()? != VERSION {
+            return None;
+        }
+        let (epoch, ephemeral) = (reader.u32()?, reader.array()?);
+        let count = usize::from(reader.u16()?);
+        if !(1..=*MEMBERS.end()).contains(&count) {
+            return None;
+        }
+        let mut members = Vec::with_capacity(count);
+        let mut known = HashSet::with_capacity(count);
+        for _ in 0..count {
+            let member = PublicKey::from_bytes(&reader.array()?).ok()?;
+            if !known.insert(member.to_bytes()) {
+                return None;
+            }
+            members.push(Sealed { member, prekey: reader.u64()?, key: reader.array()? });
+        }
+        let names = reader.rest().to_vec();
+        Some(Self { group_id, administrator, epoch, ephemeral, members, names })
+    }
+
+    /// The number of the epoch, from 1.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// The members' keys, in the order of their numbers.
+    pub fn members(&self) -> impl ExactSizeIterator<Item = PublicKey> {
+        self.members.iter().map(|sealed| sealed.member)
+    }
+
+    /// The number of a member.
+    pub fn index_of(&self, member: &PublicKey) -> Option<usize> {
+        self.members.iter().position(|sealed| sealed.member == *member)
+    }
+
+    /// The number of the prekey that a member opens it with.
+    pub fn prekey_of(&self, member: &PublicKey) -> Option<u64> {
+        self.index_of(member).map(|at| self.members[at].prekey)
+    }
+
+    /// Opens it, for the member `own`. The caller erases the prekey as soon as it has stored what
+    /// is returned.
+    ///
+    /// # Errors
+    /// If it is no member, or has not the prekey.
+    pub fn open(&self, own: &SecretKey, prekeys: &[PrekeySecret]) -> Result<Opened, OpenError> {
+        let at = self.index_of(&own.public()).ok_or(OpenError::NotAMember)?;
+        let sealed = &self.members[at];
+        let prekey = prekeys.iter().find(|prekey| prekey.number() == sealed.prekey);
+        let prekey = prekey.ok_or(OpenError::Prekey)?;
+        let from_prekey = agree(prekey.secret(), &self.ephemeral).ok_or(OpenError::Damaged)?;
+        let from_identity = agree_with(own, &self.administrator);
+        let context =
+            Context { group_id: &self.group_id, epoch: self.epoch, ephemeral: &self.ephemeral };
+        let sealing =
+            context.sealing_key(&from_prekey, &from_identity, &sealed.member, sealed.prekey);
+        let key = open(&sealing, &sealed.key).ok_or(OpenError::Damaged)?;
+        let key =
+            Zeroizing::new(<[u8; KEY_LEN]>::try_from(&**key).map_err(|_| OpenError::Damaged)?);
+        let names = self.open_names(&key).ok_or(OpenError::Damaged)?;
+        Ok(Opened { key, names })
+    }
+
+    fn open_names(&self, key: &[u8; KEY_LEN]) -> Option<Vec<Name>> {
+        let text = open(&names_key(key, self.epoch), &self.names)?;
+        let mut reader = Reader::new(&text);
+        let names: Option<Vec<_>> =
+            self.members.iter().map(|_| Name::new(reader.text()?).ok()).collect();
+        names.filter(|_| reader.rest().is_empty())
+    }
+}
+
+struct Context<'a> {
+    group_id: &'a [u8; 32],
+    epoch: u32,
+    ephemeral: &'a [u8; 32],
+}
+
+impl Context<'_> {
+    fn sealing_key(
+        &self,
+        from_prekey: &[u8; 32],
+        from_identity: &[u8; 32],
+        member: &PublicKey,
+        prekey: u64,
+    ) -> Zeroizing<[u8; 32]> {
+        let (epoch, prekey) = (self.epoch.to_be_bytes(), prekey.to_be_bytes());
+        derive(
+            "sunder mix seal 1",
+            &[
+                from_prekey,
+                from_identity,
+                self.group_id,
+                &epoch,
+                self.ephemeral,
+                &member.to_bytes(),
+                &prekey,
+            ],
+        )
+    }
+}
+
+fn names_key(key: &[u8; KEY_LEN], epoch: u32) -> Zeroizing<[u8; 32]> {
+    derive("sunder mix names 1", &[key, &epoch.to_be_bytes()])
+}
+
+fn signed(group_id: &[u8; 32], body: &[u8]) -> Vec<u8> {
+    [b"sunder mix announcement 1", &group_id[..], body].concat()
+}
+
+/// An announcement with these members, for tests of what is done with announcements.
+#[cfg(test)]
+pub(crate) fn announcement_fixture(
+    administrator: &SecretKey,
+    group: &str,
+    epoch: u32,
+    members: &[PublicKey],
+) -> Vec<u8> {
+    let prekey = PrekeySecret::new(1, Zeroizing::new([1; 32])).public();
+    let names: Vec<_> =
+        (0..members.len()).map(|number| Name::new(&format!("m{number}")).unwrap()).collect();
+    let recipient = |(member, name)| Recipient { member, name, prekey };
+    let recipients: Vec<_> = members.iter().copied().zip(&names).map(recipient).collect();
+    encode(administrator, group, epoch, &recipients, &[2; 32], &[3; 32])
+}

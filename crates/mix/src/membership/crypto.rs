@@ -1,0 +1,67 @@
+//! The keys that membership's messages are sealed and authenticated with.
+
+use chacha20poly1305::aead::Aead;
+use chacha20poly1305::{ChaCha20Poly1305, KeyInit, Nonce};
+use curve25519_dalek::MontgomeryPoint;
+use hmac::{Hmac, Mac};
+use keys::{PublicKey, SecretKey};
+use sha2::Sha256;
+use zeroize::Zeroizing;
+
+/// What a sealed text has more than the text.
+pub(super) const TAG_LEN: usize = 16;
+
+/// HMAC-SHA-256 under `label` of the concatenation of `parts`, of which only the last may vary in
+/// its length: the extraction of HKDF (RFC 5869).
+pub(super) fn derive(label: &str, parts: &[&[u8]]) -> Zeroizing<[u8; 32]> {
+    Zeroizing::new(keyed(label.as_bytes(), parts).finalize().into_bytes().into())
+}
+
+/// The authenticator of the concatenation of `parts`.
+pub(super) fn authenticator(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
+    keyed(key, parts).finalize().into_bytes().into()
+}
+
+/// Whether `authenticator` is that of the parts, in a time that does not depend on it.
+pub(super) fn is_authentic(key: &[u8; 32], parts: &[&[u8]], authenticator: &[u8]) -> bool {
+    keyed(key, parts).verify_slice(authenticator).is_ok()
+}
+
+fn keyed(key: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
+    let mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key).expect("keys of any length are taken");
+    parts.iter().fold(mac, Mac::chain_update)
+}
+
+/// X25519 (RFC 7748). `None` if `public` is a point of small order, with which all secrets agree
+/// on the same.
+pub(super) fn agree(secret: &[u8; 32], public: &[u8; 32]) -> Option<Zeroizing<[u8; 32]>> {
+    let agreed = Zeroizing::new(MontgomeryPoint(*public).mul_clamped(*secret).to_bytes());
+    (*agreed != [0; 32]).then_some(agreed)
+}
+
+/// The public key of X25519 that belongs to a secret one.
+pub(super) fn x25519_public(secret: &[u8; 32]) -> [u8; 32] {
+    MontgomeryPoint::mul_base_clamped(*secret).to_bytes()
+}
+
+/// What two identities agree on.
+pub(super) fn agree_with(own: &SecretKey, other: &PublicKey) -> Zeroizing<[u8; 32]> {
+    agree(&own.x25519(), &other.x25519()).expect("a public key is of no small order")
+}
+
+/// Encrypts and authenticates a text, with a key that is for this text only.
+pub(super) fn seal(key: &[u8; 32], text: &[u8]) -> Vec<u8> {
+    let sealed = ChaCha20Poly1305::new(&(*key).into()).encrypt(&Nonce::from([0; 12]), text);
+    sealed.expect("texts are shorter than 256 GiB")
+}
+
+/// Decrypts a text. `None` if it was not sealed with this key.
+pub(super) fn open(key: &[u8; 32], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    let text = ChaCha20Poly1305::new(&(*key).into()).decrypt(&Nonce::from([0; 12]), sealed);
+    text.ok().map(Zeroizing::new)
+}
+
+/// What each key and signature of a group is bound to: its administrator and its name.
+pub(crate) fn group_id(administrator: &PublicKey, group: &str) -> [u8; 32] {
+    *derive("sunder mix group 1", &[&administrator.to_bytes(), group.as_bytes()])
+}

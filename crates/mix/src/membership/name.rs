@@ -1,0 +1,154 @@
+//! Names of members.
+
+use std::fmt;
+
+const MAX_CHARACTERS: usize = 32;
+
+/// Letters that look like another one in usual fonts, in lower case: Latin, Greek, and Cyrillic,
+/// some of which look alike as capitals only.
+#[rustfmt::skip]
+const LOOKALIKES: [(char, char); 48] = [
+    ('0', 'o'), ('1', 'l'), ('i', 'l'), ('\u{131}', 'l'),
+    // Greek: alpha, beta, epsilon, zeta, eta, iota, kappa, mu, nu, omicron, rho, tau, upsilon, chi.
+    ('\u{3b1}', 'a'), ('\u{3b2}', 'b'), ('\u{3b5}', 'e'), ('\u{3b6}', 'z'), ('\u{3b7}', 'h'),
+    ('\u{3b9}', 'l'), ('\u{3ba}', 'k'), ('\u{3bc}', 'm'), ('\u{3bd}', 'v'), ('\u{3bf}', 'o'),
+    ('\u{3c1}', 'p'), ('\u{3c4}', 't'), ('\u{3c5}', 'y'), ('\u{3c7}', 'x'),
+    // Cyrillic, in the order of Unicode.
+    ('\u{430}', 'a'), ('\u{432}', 'b'), ('\u{435}', 'e'), ('\u{437}', '3'), ('\u{43a}', 'k'),
+    ('\u{43c}', 'm'), ('\u{43d}', 'h'), ('\u{43e}', 'o'), ('\u{440}', 'p'), ('\u{441}', 'c'),
+    ('\u{442}', 't'), ('\u{443}', 'y'), ('\u{445}', 'x'), ('\u{450}', '\u{e8}'),
+    ('\u{451}', '\u{eb}'), ('\u{455}', 's'), ('\u{456}', 'l'), ('\u{457}', '\u{ef}'),
+    ('\u{458}', 'j'), ('\u{475}', 'v'), ('\u{4af}', 'y'), ('\u{4bb}', 'h'), ('\u{4cf}', 'l'),
+    ('\u{501}', 'd'), ('\u{51b}', 'q'), ('\u{51d}', 'w'), ('\u{578}', 'n'), ('\u{57d}', 'u'),
+    ('\u{581}', 'g'), ('\u{585}', 'o'),
+];
+
+/// The name of a member: 1 to 32 letters and digits of any script, and `-`, `_` and `.` between
+/// them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name(String);
+
+/// Why a text is not a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// It is empty.
+    #[error("a name has at least one letter")]
+    Empty,
+    /// It is too long.
+    #[error("the name has {0} characters: take at most {MAX_CHARACTERS}")]
+    TooLong(usize),
+    /// It contains what no name may.
+    #[error(
+        "a name contains letters, digits and - _ . only, and not the character U+{:04X}",
+        u32::from(*.0)
+    )]
+    Character(char),
+    /// A mark stands at an end.
+    #[error("a name begins and ends with a letter or a digit, not with {0}")]
+    AtEnd(char),
+}
+
+impl Name {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// If it is not one. Spaces, controls, and characters that are invisible or change the
+    /// direction of writing are none of a name.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        let is_mark = |character| matches!(character, '-' | '_' | '.');
+        let count = text.chars().count();
+        if count > MAX_CHARACTERS {
+            return Err(NameError::TooLong(count));
+        }
+        // Some letters are invisible: fillers of Hangul.
+        let is_invisible =
+            |letter| matches!(letter, '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}');
+        let is_allowed = |character: char| {
+            is_mark(character) || character.is_alphanumeric() && !is_invisible(character)
+        };
+        if let Some(other) = text.chars().find(|&character| !is_allowed(character)) {
+            return Err(NameError::Character(other));
+        }
+        let first = text.chars().next().ok_or(NameError::Empty)?;
+        let last = text.chars().next_back().ok_or(NameError::Empty)?;
+        match [first, last].into_iter().find(|&end| is_mark(end)) {
+            Some(mark) => Err(NameError::AtEnd(mark)),
+            None => Ok(Self(text.to_owned())),
+        }
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether a person could take one for the other: they are equal but for capitals, and letters
+    /// that look alike. Of two such names only one can be in a group.
+    pub fn clashes_with(&self, other: &Self) -> bool {
+        folded(&self.0).eq(folded(&other.0))
+    }
+}
+
+fn folded(name: &str) -> impl Iterator<Item = char> {
+    let lower = name.chars().flat_map(char::to_lowercase);
+    lower.map(|letter| {
+        let like = LOOKALIKES.iter().find(|(lookalike, _)| *lookalike == letter);
+        like.map_or(letter, |(_, like)| *like)
+    })
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_letters_of_any_script() {
+        for text in ["a", "Bob", "anna-maria.k_2", "Zo\u{eb}", "\u{674e}", &"x".repeat(32)] {
+            assert_eq!(Name::new(text).unwrap().as_str(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_name_is_said() {
+        for (text, error) in [
+            ("", NameError::Empty),
+            (&"x".repeat(33), NameError::TooLong(33)),
+            ("a b", NameError::Character(' ')),
+            ("a\u{7}b", NameError::Character('\u{7}')),
+            ("bob\u{200b}", NameError::Character('\u{200b}')),
+            ("\u{202e}bob", NameError::Character('\u{202e}')),
+            ("zoe\u{308}", NameError::Character('\u{308}')),
+            ("b\u{3164}ob", NameError::Character('\u{3164}')),
+            ("@bob", NameError::Character('@')),
+            ("bob.", NameError::AtEnd('.')),
+            ("-bob", NameError::AtEnd('-')),
+        ] {
+            assert_eq!(Name::new(text), Err(error), "{text:?}");
+        }
+        let said = Name::new("bob\u{200b}").unwrap_err().to_string();
+        assert!(said.ends_with("not the character U+200B"), "{said}");
+    }
+
+    #[test]
+    fn names_that_look_alike_clash() {
+        let clash = |one, two| Name::new(one).unwrap().clashes_with(&Name::new(two).unwrap());
+        for (one, two) in [
+            ("bob", "BOB"),
+            ("Bill", "BiIl"),
+            ("bob", "b0b"),
+            ("paul", "\u{440}\u{430}u1"),
+            ("\u{392}ob", "Bob"),
+            ("\u{412}ob", "Bob"),
+        ] {
+            assert!(clash(one, two), "{one} and {two}");
+        }
+        assert!(!clash("bob", "rob"));
+        assert!(!clash("zoe", "zo\u{eb}"));
+    }
+}

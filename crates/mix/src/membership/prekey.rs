@@ -1,0 +1,178 @@
+//! Prekeys: keys that a member makes in advance, to which the administrator seals the key of one
+//! epoch; and the notices in which a member tells the administrator of them, or that it leaves.
+
+use std::fmt;
+
+use keys::{PublicKey, SecretKey};
+use zeroize::Zeroizing;
+
+use super::crypto::{
+    agree, agree_with, authenticator, derive, group_id, is_authentic, x25519_public,
+};
+use crate::reader::Reader;
+
+const PREKEY: u8 = 1;
+const LEAVE: u8 = 2;
+const TAG_LEN: usize = 32;
+
+/// The longest notice, in bytes.
+pub const MAX_NOTICE_LEN: usize = 1 + 8 + 4 + 32 + TAG_LEN;
+
+/// A prekey as its owner has it. Secret. Erased as soon as it has opened the key of an epoch.
+pub struct PrekeySecret {
+    number: u64,
+    secret: Zeroizing<[u8; 32]>,
+}
+
+/// A prekey as others have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prekey {
+    /// Greater than that of all earlier ones of this member.
+    pub number: u64,
+    /// The public key of X25519.
+    pub public: [u8; 32],
+}
+
+impl PrekeySecret {
+    /// A prekey of random bytes.
+    pub fn new(number: u64, random: Zeroizing<[u8; 32]>) -> Self {
+        Self { number, secret: random }
+    }
+
+    /// Which one of its owner's.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What the others get.
+    pub fn public(&self) -> Prekey {
+        Prekey { number: self.number, public: x25519_public(&self.secret) }
+    }
+
+    /// The random bytes that it was made of. Secret.
+    pub fn secret(&self) -> &[u8; 32] {
+        &self.secret
+    }
+}
+
+impl fmt::Debug for PrekeySecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PrekeySecret({}, ..)", self.number)
+    }
+}
+
+impl Prekey {
+    /// Whether secrets agree with it on secrets.
+    pub(super) fn is_sound(&self) -> bool {
+        agree(&[1; 32], &self.public).is_some()
+    }
+}
+
+/// What a member tells the administrator. The proxy carries it and cannot make one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Its next prekey.
+    Prekey {
+        /// The prekey.
+        prekey: Prekey,
+        /// The greatest number of an epoch whose key it has opened, or 0.
+        opened: u32,
+    },
+    /// It leaves.
+    Leave {
+        /// Greater than that of all its prekeys.
+        number: u64,
+    },
+}
+
+impl Notice {
+    /// The notice of the member `own`.
+    pub fn encode(&self, own: &SecretKey, administrator: &PublicKey, group: &str) -> Vec<u8> {
+        let mut notice = Vec::with_capacity(MAX_NOTICE_LEN);
+        match self {
+            Self::Prekey { prekey, opened } => {
+                notice.push(PREKEY);
+                notice.extend(prekey.number.to_be_bytes());
+                notice.extend(opened.to_be_bytes());
+                notice.extend(prekey.public);
+            }
+            Self::Leave { number } => {
+                notice.push(LEAVE);
+                notice.extend(number.to_be_bytes());
+            }
+        }
+        let agreed = agree_with(own, administrator);
+        let key = notice_key(&agreed, &own.public(), &group_id(administrator, group));
+        let tag = authenticator(&key, &[&notice]);
+        notice.extend(tag);
+        notice
+    }
+
+    /// The notice of `member`, for the administrator; `None` if that member did not make it.
+    pub fn decode(
+        notice: &[u8],
+        member: &PublicKey,
+        administrator: &SecretKey,
+        group: &str,
+    ) -> Option<Self> {
+        let (body, tag) = notice.split_last_chunk::<TAG_LEN>()?;
+        let agreed = agree_with(administrator, member);
+        let key = notice_key(&agreed, member, &group_id(&administrator.public(), group));
+        if !is_authentic(&key, &[body], tag) {
+            return None;
+        }
+        let mut reader = Reader::new(body);
+        let (kind, number) = (reader.u8()?, reader.u64()?);
+        let notice = match kind {
+            PREKEY => {
+                let opened = reader.u32()?;
+                Self::Prekey { prekey: Prekey { number, public: reader.array()? }, opened }
+            }
+            LEAVE => Self::Leave { number },
+            _ => return None,
+        };
+        reader.rest().is_empty().then_some(notice)
+    }
+}
+
+fn notice_key(agreed: &[u8; 32], member: &PublicKey, group_id: &[u8; 32]) -> Zeroizing<[u8; 32]> {
+    derive("sunder mix notice 1", &[agreed, &member.to_bytes(), group_id])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: &str = "friends";
+
+    #[test]
+    fn a_notice_is_that_of_its_member_and_group() {
+        let [administrator, member, other] = [1, 2, 3].map(|byte| SecretKey::new(&[byte; 32]));
+        let prekey = PrekeySecret::new(5, Zeroizing::new([9; 32])).public();
+        for notice in [Notice::Prekey { prekey, opened: 7 }, Notice::Leave { number: 8 }] {
+            let bytes = notice.encode(&member, &administrator.public(), GROUP);
+            let decode = |bytes: &[u8], member: &SecretKey, group| {
+                Notice::decode(bytes, &member.public(), &administrator, group)
+            };
+            assert_eq!(decode(&bytes, &member, GROUP), Some(notice));
+            assert_eq!(decode(&bytes, &other, GROUP), None);
+            assert_eq!(decode(&bytes, &member, "others"), None);
+            assert_eq!(decode(&bytes[1..], &member, GROUP), None);
+            for at in 0..bytes.len() {
+                let mut changed = bytes.clone();
+                changed[at] ^= 1;
+                assert_eq!(decode(&changed, &member, GROUP), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_prekey_of_small_order_is_noticed() {
+        assert!(PrekeySecret::new(1, Zeroizing::new([9; 32])).public().is_sound());
+        for byte in [0, 1] {
+            let mut public = [0; 32];
+            public[0] = byte;
+            assert!(!Prekey { number: 1, public }.is_sound());
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The configuration of a chat.
+
+use std::path::PathBuf;
+
+use keys::PublicKey;
+use service::config::{Key, Keys, Problems, key, read};
+use transport::Choice;
+
+use crate::membership::{GroupAddress, Name};
+use crate::wire::GroupName;
+
+/// The keys of the configuration.
+pub const KEYS: Keys = Keys(&[CHAT_KEYS]);
+
+const CHAT_KEYS: &[Key] = &[
+    key("", "identity", "\"alice.key\""),
+    key("", "name", "\"alice\""),
+    key("", "proxy", "\"mix.example:6700\""),
+    key("", "proxy_key", "\"3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c\""),
+    key("", "group", "\"friends\""),
+    key(
+        "",
+        "administrator",
+        "\"3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c\"",
+    ),
+    key("", "state", "\"alice.state\""),
+    key("", "transport", "\"tcp\""),
+    key("", "least_anonymity", "3"),
+    key("", "history", "false"),
+];
+
+/// Below how many participants a member does not send, unless it is configured: with two, each is
+/// known to the proxy as the other's only partner.
+const LEAST_ANONYMITY: usize = 3;
+
+/// The settings of a chat. Paths are relative to the configuration unless absolute.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The directory of the configuration.
+    pub config_dir: PathBuf,
+    /// The file of the identity key.
+    pub identity: PathBuf,
+    /// The member's own name.
+    pub name: Name,
+    /// The proxy's address: `HOST:PORT`, or several, for `micss`, separated by commas.
+    pub proxy: String,
+    /// Its key.
+    pub proxy_key: PublicKey,
+    /// The group's name.
+    pub group: GroupName,
+    /// The administrator's key, which may be the own one.
+    pub administrator: PublicKey,
+    /// The directory of the state.
+    pub state: PathBuf,
+    /// By which transport the proxy is reached.
+    pub transport: Choice,
+    /// The least number of participants with which a message is sent.
+    pub least_anonymity: usize,
+    /// Whether messages are kept, encrypted, in the state.
+    pub history: bool,
+}
+
+impl Config {
+    /// Where the group is.
+    pub fn address(&self) -> GroupAddress {
+        GroupAddress {
+            proxy_address: self.proxy.clone(),
+            proxy: self.proxy_key,
+            group: self.group.clone(),
+            administrator: self.administrator,
+        }
+    }
+
+    /// Reads a configuration. Its `config_dir` is empty.
+    ///
+    /// # Errors
+    /// When it is wrong: all its problems.
+    pub fn from_toml(text: &str) -> Result<Self, Problems> {
+        read(text, KEYS, |table| {
+            let text = |name: &str| table.require(name).and_then(|value| value.text());
+            let key = |name: &str| table.require(name).and_then(|value| value.parsed());
+            let (identity, proxy) = (text("identity"), text("proxy"));
+            let name = table.require("name").and_then(|value| {
+                let name = Name::new(value.text()?);
+                name.map_err(|error| value.refuse(error.to_string(), "as in: name = \"alice\""))
+                    .ok()
+            });
+            let (proxy_key, administrator) = (key("proxy_key"), key("administrator"));
+            let group = table.require("group").and_then(|value| value.parsed());
+            let state = text("state");
+            let transport = match table.get("transport") {
+                // Several addresses are for micss, which no other name stands for.
+                None if proxy.is_some_and(|proxy| proxy.contains(',')) => Some(Choice::Auto),
+                None => Some(Choice::Named("tcp")),
+                Some(value) => value.parsed(),
+            };
+            let least_anonymity = match table.get("least_anonymity") {
+                None => Some(LEAST_ANONYMITY),
+                Some(value) => value.whole_in(2..=1024),
+            };
+            let history = match table.get("history") {
+                None => Some(false),
+                Some(value) => value.flag(),
+            };
+            Some(Self {
+                config_dir: PathBuf::new(),
+                identity: identity?.into(),
+                name: name?,
+                proxy: proxy?.to_owned(),
+                proxy_key: proxy_key?,
+                group: group?,
+                administrator: administrator?,
+                state: state?.into(),
+                transport: transport?,
+                least_anonymity: least_anonymity?,
+                history: history?,
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_problems_are_found_at_once() {
+        let key = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
+        let right = format!(
+            "identity = \"a.key\"\nname = \"alice\"\nproxy = \"127.0.0.1:1,127.0.0.2:1\"\n\
+             proxy_key = \"{key}\"\nadministrator = \"{key}\"\ngroup = \"friends\"\n\
+             state = \"a.state\"\n"
+        );
+        let config = Config::from_toml(&right).unwrap();
+        assert_eq!((config.least_anonymity, config.history), (3, false));
+        let wrong = right.replace("friends", "a b")
+            + "transport = \"pigeon\"\nleast_anonymity = 1\nhistory = \"no\"\n";
+        let problems = Config::from_toml(&wrong).unwrap_err();
+        let found: Vec<String> = problems.iter().map(|problem| problem.key.to_string()).collect();
+        assert_eq!(found, ["group", "transport", "least_anonymity", "history"]);
+    }
+}

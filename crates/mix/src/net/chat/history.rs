@@ -1,0 +1,193 @@
+//! The messages of a chat, in a file that only grows, each encrypted.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use super::super::state::{StateFileError, StateFolder, StateKey};
+
+/// The name of the file.
+const FILE: &str = "history";
+
+/// More than any entry has.
+const MAX_ENTRY_LEN: usize = 128 << 10;
+
+/// The bytes of an entry before its text: the time, whose it is, and the length of the name.
+const HEAD_LEN: usize = 8 + 1 + 1;
+
+/// A message that was said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// When it was sent or arrived, to the microsecond.
+    pub at: SystemTime,
+    /// Whether it was sent, and not received.
+    pub is_own: bool,
+    /// The other member.
+    pub name: String,
+    /// The text.
+    pub text: String,
+}
+
+/// Why there is no history.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// It cannot be read or written.
+    #[error("history {}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A message cannot be encrypted.
+    #[error(transparent)]
+    State(#[from] StateFileError),
+}
+
+/// A history that is open. Each entry is sealed for its place, so that entries cannot be removed or
+/// exchanged, but at the end.
+pub(super) struct History {
+    file: File,
+    path: PathBuf,
+    key: StateKey,
+    count: u64,
+}
+
+impl History {
+    /// Opens the history of a member, which may be empty. Also returns its last entries, `max` at
+    /// most. What an interrupted write has left is cut off.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) fn open(
+        folder: &StateFolder,
+        key: StateKey,
+        max: usize,
+    ) -> Result<(Self, Vec<Said>), HistoryError> {
+        let path = folder.path().join(FILE);
+        let failed = |source| HistoryError::Io { path: path.clone(), source };
+        let mut options = OpenOptions::new();
+        let options = options.read(true).append(true).create(true).mode(0o600);
+        let mut file = options.open(&path).map_err(failed)?;
+        let (mut count, mut whole, mut last) = (0, 0, Vec::new());
+        while let Some((len, sealed)) = read_entry(&mut file).map_err(failed)? {
+            let Some(said) = key.open(&name_of(count), &sealed).and_then(|it| decode(&it)) else {
+                break;
+            };
+            if last.len() == 2 * max {
+                last.drain(..max);
+            }
+            last.push(said);
+            (count, whole) = (count + 1, whole + len);
+        }
+        file.set_len(whole).map_err(failed)?;
+        last.drain(..last.len().saturating_sub(max));
+        Ok((Self { file, path, key, count }, last))
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn add(&mut self, said: &Said) -> Result<(), HistoryError> {
+        let sealed = self.key.seal(&name_of(self.count), &encode(said))?;
+        let len = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
+        let entry = [&len.to_be_bytes()[..], &sealed].concat();
+        let written = self.file.write_all(&entry);
+        written.map_err(|source| HistoryError::Io { path: self.path.clone(), source })?;
+        self.count += 1;
+        Ok(())
+    }
+}
+
+/// For which place an entry is sealed.
+fn name_of(place: u64) -> String {
+    format!("{FILE} {place}")
+}
+
+/// The next entry, and its length in the file; `None` at the end, or before a part of one.
+fn read_entry(file: &mut File) -> io::Result<Option<(u64, Vec<u8>)>> {
+    let mut len = [0; 4];
+    if !read_whole(file, &mut len)? {
+        return Ok(None);
+    }
+    let len = u32::from_be_bytes(len) as usize;
+    if len > MAX_ENTRY_LEN {
+        return Ok(None);
+    }
+    let mut sealed = vec![0; len];
+    Ok(read_whole(file, &mut sealed)?.then_some((4 + len as u64, sealed)))
+}
+
+fn read_whole(file: &mut File, to: &mut [u8]) -> io::Result<bool> {
+    match file.read_exact(to) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn encode(said: &Said) -> Vec<u8> {
+    let since = said.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let micros = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+    let name = &said.name.as_bytes()[..said.name.len().min(255)];
+    let len = u8::try_from(name.len()).unwrap_or(u8::MAX);
+    let head = [u8::from(said.is_own), len];
+    [&micros.to_be_bytes()[..], &head, name, said.text.as_bytes()].concat()
+}
+
+fn decode(entry: &[u8]) -> Option<Said> {
+    let (head, rest) = entry.split_first_chunk::<HEAD_LEN>()?;
+    let (micros, [is_own, len]) = head
+        .split_first_chunk::<8>()
+        .map(|(micros, rest)| (u64::from_be_bytes(*micros), [rest[0], rest[1]]))?;
+    let (name, text) = rest.split_at_checked(usize::from(len))?;
+    Some(Said {
+        at: SystemTime::UNIX_EPOCH + Duration::from_micros(micros),
+        is_own: is_own == 1,
+        name: String::from_utf8(name.to_vec()).ok()?,
+        text: String::from_utf8(text.to_vec()).ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use keys::SecretKey;
+
+    use super::*;
+
+    fn said(text: &str) -> Said {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        Said { at, is_own: text.len() == 1, name: "bob".into(), text: text.into() }
+    }
+
+    fn open(folder: &StateFolder, max: usize) -> (History, Vec<Said>) {
+        History::open(folder, StateKey::new(&SecretKey::new(&[1; 32])), max).unwrap()
+    }
+
+    #[test]
+    fn what_was_said_is_there_again_and_not_readable() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = StateFolder::open(place.path()).unwrap();
+        let texts = ["a", "two words", "", "漢字", "e"];
+        for (before, text) in texts.iter().enumerate() {
+            let (mut history, last) = open(&folder, 10);
+            assert_eq!(last.len(), before);
+            history.add(&said(text)).unwrap();
+        }
+        assert_eq!(open(&folder, 10).1, texts.map(said));
+        assert_eq!(open(&folder, 2).1, [said("漢字"), said("e")]);
+        let bytes = fs::read(place.path().join(FILE)).unwrap();
+        assert!(!bytes.windows(5).any(|window| window == b"words"));
+        // A write that was interrupted.
+        fs::write(place.path().join(FILE), &bytes[..bytes.len() - 1]).unwrap();
+        let (mut history, last) = open(&folder, 10);
+        assert_eq!(last.len(), 4);
+        history.add(&said("f")).unwrap();
+        assert_eq!(open(&folder, 10).1.last(), Some(&said("f")));
+    }
+}

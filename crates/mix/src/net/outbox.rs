@@ -1,0 +1,92 @@
+//! Messages that wait to be written to a connection.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use transport::{Closer, Messages, Writer};
+
+/// The most messages that wait for one connection.
+const MAX_WAITING: usize = 1024;
+
+/// The stack of a thread that only moves bytes.
+pub(super) const STACK_LEN: usize = 256 << 10;
+
+/// Writes messages in a thread of its own, so that nobody waits for an end that does not read.
+/// Dropped, it closes the connection after what waits was written.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    messages: SyncSender<Vec<u8>>,
+    waiting: Arc<AtomicUsize>,
+    max_bytes: usize,
+    closer: Closer,
+    /// Disconnected when the thread has ended.
+    ended: Receiver<()>,
+}
+
+impl Outbox {
+    /// Writes to this connection. At most `max_bytes` wait, besides one message.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn start(writer: Writer, closer: Closer, max_bytes: usize) -> io::Result<Self> {
+        let (messages, taken) = sync_channel(MAX_WAITING);
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let (written, to_close) = (waiting.clone(), closer.clone());
+        let (running, ended) = sync_channel(0);
+        let work = move || {
+            let _running: SyncSender<()> = running;
+            // Whoever reads notices an error, too. Without one, this waits for the last bytes.
+            _ = write(&taken, Messages::new(writer), &written);
+            to_close.close();
+        };
+        thread::Builder::new().name("mix-write".into()).stack_size(STACK_LEN).spawn(work)?;
+        Ok(Self { messages, waiting, max_bytes, closer, ended })
+    }
+
+    /// Sends a message after those that wait. If the other end is too slow or has gone, closes the
+    /// connection, and it is false.
+    pub(super) fn send(&self, message: Vec<u8>) -> bool {
+        let len = message.len();
+        let waiting = self.waiting.fetch_add(len, Ordering::Relaxed);
+        let is_taken = waiting <= self.max_bytes && self.messages.try_send(message).is_ok();
+        if !is_taken {
+            self.closer.close();
+        }
+        is_taken
+    }
+
+    /// Closes the connection when what waits was written, or after this time.
+    pub(super) fn finish(self, limit: Duration) {
+        let Self { messages, closer, ended, .. } = self;
+        drop(messages);
+        if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+            closer.close();
+        }
+    }
+
+    /// Closes the connection at once.
+    pub(super) fn close(&self) {
+        self.closer.close();
+    }
+}
+
+fn write(
+    taken: &Receiver<Vec<u8>>,
+    mut messages: Messages<Writer>,
+    waiting: &AtomicUsize,
+) -> io::Result<()> {
+    while let Ok(message) = taken.recv() {
+        let mut next = Some(message);
+        while let Some(message) = next {
+            messages.send(&message)?;
+            waiting.fetch_sub(message.len(), Ordering::Relaxed);
+            next = taken.try_recv().ok();
+        }
+        messages.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,315 @@
+//! The proxy: moves messages between connections and the groups, each of which decides alone.
+
+mod config;
+mod group;
+mod status;
+mod workers;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keys::{KeyError, PublicKey, SecretKey};
+use service::log::LogRateLimiter;
+use tracing::{debug, warn};
+use transport::{Connection, Listener, Messages, Options, Security};
+
+use super::outbox::{Outbox, STACK_LEN};
+use super::state::{StateFileError, StateFolder};
+use crate::wire::{GroupName, Hello, MAX_GREETING_LEN, Refusal, ToMember, WireError};
+use group::GroupRunner;
+use workers::Workers;
+
+pub use config::{Config, GroupConfig, KEYS};
+pub use group::Seen;
+pub use status::{GroupStatus, Status};
+
+/// The most connections at a time that have no group yet.
+const MAX_GREETING: usize = 256;
+
+/// How long a connection may take to say which group it wants to talk to.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a connection may be silent besides some rounds. A member sends something in each.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether the proxy is to stop.
+const STOP_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Why a proxy cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// The identity key cannot be read.
+    #[error("identity: {0}")]
+    Identity(#[from] KeyError),
+    /// The state cannot be used.
+    #[error(transparent)]
+    State(#[from] StateFileError),
+    /// A group's state is not of this group.
+    #[error("state {}: it is not the state of this group: {reason}", .path.display())]
+    Stored {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// It cannot listen.
+    #[error(transparent)]
+    Transport(#[from] transport::Error),
+    /// The system gives no threads.
+    #[error("cannot start threads: {0}")]
+    Threads(io::Error),
+    /// The system gives no random bytes.
+    #[error("the system gives no random bytes: {0}")]
+    Random(getrandom::Error),
+}
+
+/// A proxy that listens. Dropped without being run, it ends.
+#[derive(Debug)]
+pub struct Proxy {
+    listener: Listener,
+    shared: Arc<Shared>,
+}
+
+/// A proxy that runs, or will run.
+#[derive(Clone, Debug)]
+pub struct Handle(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    folder: Arc<StateFolder>,
+    workers: Workers,
+    groups: Mutex<BTreeMap<GroupName, Arc<GroupRunner>>>,
+    listen: SocketAddr,
+    key: PublicKey,
+    started: Instant,
+    next_connection: AtomicU64,
+    greeting: AtomicUsize,
+    refused: AtomicU64,
+    refusals: Mutex<LogRateLimiter>,
+    is_stopping: AtomicBool,
+}
+
+impl Proxy {
+    /// Reads the state of the groups, and listens.
+    ///
+    /// # Errors
+    /// When something that the configuration names cannot be used.
+    pub fn open(config: &Config) -> Result<Self, ProxyError> {
+        let in_dir = |path: &PathBuf| config.config_dir.join(path);
+        let identity = SecretKey::read(&in_dir(&config.identity))?;
+        let folder = Arc::new(StateFolder::open(&in_dir(&config.state))?);
+        let key = identity.public();
+        let listener = Listener::bind(&config.listen, &Options::new(Security::open(identity)))?;
+        let shared = Arc::new(Shared {
+            folder,
+            workers: Workers::start().map_err(ProxyError::Threads)?,
+            groups: Mutex::default(),
+            listen: listener.local_addr(),
+            key,
+            started: Instant::now(),
+            next_connection: AtomicU64::new(0),
+            greeting: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+            refusals: Mutex::default(),
+            is_stopping: AtomicBool::new(false),
+        });
+        for group in &config.groups {
+            shared.add(group)?;
+        }
+        Ok(Self { listener, shared })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    /// Its key, which members must know.
+    pub fn public_key(&self) -> PublicKey {
+        self.shared.key
+    }
+
+    /// To see and to stop it.
+    pub fn handle(&self) -> Handle {
+        Handle(self.shared.clone())
+    }
+
+    /// Accepts connections until [`Handle::stop`] is called.
+    ///
+    /// # Errors
+    /// When the listener has failed.
+    pub fn run(self) -> Result<(), ProxyError> {
+        let Self { listener, shared } = self;
+        let ended = loop {
+            if shared.is_stopping.load(Ordering::Relaxed) {
+                break Ok(());
+            }
+            match listener.accept_timeout(STOP_INTERVAL) {
+                Ok(Some(connection)) => shared.spawn(connection),
+                Ok(None) => {}
+                Err(error) => break Err(error.into()),
+            }
+        };
+        for group in lock(&shared.groups).values() {
+            group.stop();
+        }
+        ended
+    }
+}
+
+impl Handle {
+    /// What it has done so far.
+    pub fn status(&self, name: String) -> Status {
+        let shared = &self.0;
+        Status {
+            name,
+            uptime_s: shared.started.elapsed().as_secs_f64(),
+            listen: shared.listen.to_string(),
+            key: shared.key.to_string(),
+            refused_connections: shared.refused.load(Ordering::Relaxed),
+            groups: lock(&shared.groups).values().map(|group| group.status()).collect(),
+        }
+    }
+
+    /// Puts another configuration in force: groups that are new begin. Returns what of it is in
+    /// force after a restart only.
+    ///
+    /// # Errors
+    /// When a new group's state cannot be read.
+    pub fn reload(&self, config: &Config, before: &Config) -> Result<Vec<String>, ProxyError> {
+        let mut unchanged: Vec<String> = [
+            ("identity", before.identity != config.identity),
+            ("listen", before.listen != config.listen),
+            ("state", before.state != config.state),
+        ]
+        .into_iter()
+        .filter(|(_, has_changed)| *has_changed)
+        .map(|(setting, _)| setting.to_owned())
+        .collect();
+        for group in &config.groups {
+            let known = lock(&self.0.groups).get(&group.name).cloned();
+            match known {
+                None => self.0.add(group)?,
+                Some(known) if *known.config() == *group => {}
+                Some(_) => unchanged.push(format!("group {}", group.name)),
+            }
+        }
+        let is_gone = |name: &&GroupName| config.groups.iter().all(|group| group.name != **name);
+        let groups = lock(&self.0.groups);
+        unchanged.extend(groups.keys().filter(is_gone).map(|name| format!("group {name}")));
+        Ok(unchanged)
+    }
+
+    /// Shows what a dishonest proxy would look at, from now on: for demonstrations and tests.
+    /// Whether there is such a group.
+    pub fn observe(
+        &self,
+        group: &GroupName,
+        observer: impl FnMut(PublicKey, Seen) + Send + 'static,
+    ) -> bool {
+        let group = lock(&self.0.groups).get(group).cloned();
+        group.map(|group| group.observe(observer)).is_some()
+    }
+
+    /// Ends the proxy: its groups store their state, and connections are closed.
+    pub fn stop(&self) {
+        self.0.is_stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn add(&self, config: &GroupConfig) -> Result<(), ProxyError> {
+        let workers = self.workers.clone();
+        let group = GroupRunner::start(config.clone(), self.folder.clone(), workers)?;
+        lock(&self.groups).insert(config.name.clone(), group);
+        Ok(())
+    }
+
+    /// Talks to a client in threads of its own.
+    fn spawn(self: &Arc<Self>, connection: Connection) {
+        if self.greeting.fetch_add(1, Ordering::Relaxed) >= MAX_GREETING {
+            self.greeting.fetch_sub(1, Ordering::Relaxed);
+            self.refuse(&connection, "too many others begin to talk");
+            return;
+        }
+        let shared = self.clone();
+        let work = move || shared.talk(connection);
+        let builder = thread::Builder::new().name("mix-read".into()).stack_size(STACK_LEN);
+        if let Err(error) = builder.spawn(work) {
+            self.greeting.fetch_sub(1, Ordering::Relaxed);
+            warn!(%error, "a connection is closed: no threads");
+        }
+    }
+
+    /// Takes the greeting of a client, and what comes after it.
+    fn talk(&self, mut connection: Connection) {
+        let greeted = self.greet(&mut connection);
+        self.greeting.fetch_sub(1, Ordering::Relaxed);
+        let (group, key) = match greeted {
+            Ok(greeted) => greeted,
+            Err(Some(refusal)) => {
+                self.refuse(&connection, &refusal.to_string());
+                // Whether the client reads it does not matter.
+                let _ = Messages::new(&mut connection).send(&ToMember::Refused(refusal).encode());
+                let _ = connection.finish();
+                return;
+            }
+            Err(None) => return self.refuse(&connection, "it said nothing"),
+        };
+        let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
+        let timeout = Some(3 * group.config().terms.interval() + SILENCE);
+        if connection.set_timeout(timeout).is_err() {
+            return;
+        }
+        let (closer, peer) = (connection.closer(), connection.peer_addr());
+        let (reader, writer) = connection.split();
+        let max_waiting = 2 * group.config().terms.max_to_member_len();
+        let outbox = match Outbox::start(writer, closer, max_waiting) {
+            Ok(outbox) => outbox,
+            Err(error) => {
+                warn!(%error, "a connection is closed: no threads");
+                return;
+            }
+        };
+        debug!(connection = id, %peer, group = %group.config().name, "connected");
+        group.connected(id, key, outbox);
+        let ended = group.read(id, &mut Messages::new(reader));
+        group.disconnected(id);
+        debug!(connection = id, reason = %ended, "disconnected");
+    }
+
+    /// The group that a client asks for, and the client's key; or the answer to send.
+    fn greet(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<(Arc<GroupRunner>, PublicKey), Option<Refusal>> {
+        let key = connection.peer().ok_or(None)?;
+        connection.set_timeout(Some(GREETING_TIMEOUT)).map_err(|_| None)?;
+        let message = Messages::new(&mut *connection).receive(MAX_GREETING_LEN);
+        let message = message.ok().flatten().ok_or(None)?;
+        let hello = Hello::decode(&message).map_err(|error| match error {
+            WireError::Version(_) => Some(Refusal::Version),
+            _ => Some(Refusal::Malformed),
+        })?;
+        let group = lock(&self.groups).get(&hello.group).cloned();
+        Ok((group.ok_or(Some(Refusal::UnknownGroup))?, key))
+    }
+
+    fn refuse(&self, connection: &Connection, why: &str) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        if let Some(so_often) = lock(&self.refusals).happened() {
+            warn!(peer = %connection.peer_addr(), so_often, "a connection is refused: {why}");
+        }
+    }
+}
+
+/// The content of a lock, also after a panic of who held it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

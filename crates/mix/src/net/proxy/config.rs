@@ -1,0 +1,191 @@
+//! The configuration of a proxy.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use keys::PublicKey;
+use service::config::{Key, Keys, Problems, Table, key, read};
+
+use crate::Shape;
+use crate::engine::EngineName;
+use crate::wire::{GroupName, Terms};
+
+/// The keys of the configuration.
+pub const KEYS: Keys = Keys(&[PROXY_KEYS]);
+
+const PROXY_KEYS: &[Key] = &[
+    key("", "identity", "\"office/identity.key\""),
+    key("", "listen", "\"0.0.0.0:6700\""),
+    key("", "state", "\"/var/lib/sunder/mix-office\""),
+    key(
+        "",
+        "group",
+        "[{ name = \"friends\", administrator = \
+         \"3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c\" }]",
+    ),
+    key("group", "name", "\"friends\""),
+    key(
+        "group",
+        "administrator",
+        "\"3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c\"",
+    ),
+    key("group", "members", "16"),
+    key("group", "slots_per_member", "2"),
+    key("group", "writes", "1"),
+    key("group", "reads", "10"),
+    key("group", "slot_len", "256"),
+    key("group", "interval_ms", "1000"),
+    key("group", "min_interval_ms", "200"),
+    key("group", "engine", "\"ot\""),
+];
+
+/// With longer rounds nobody would talk.
+const MAX_INTERVAL_MS: i64 = 60_000;
+
+/// The settings of a proxy. Paths are relative to the configuration unless absolute.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The directory of the configuration.
+    pub config_dir: PathBuf,
+    /// The file of the identity key.
+    pub identity: PathBuf,
+    /// Where members connect, with any transport: `HOST:PORT`.
+    pub listen: String,
+    /// The directory of the state.
+    pub state: PathBuf,
+    /// The groups.
+    pub groups: Vec<GroupConfig>,
+}
+
+/// The settings of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupConfig {
+    /// Its name.
+    pub name: GroupName,
+    /// The key of its administrator.
+    pub administrator: PublicKey,
+    /// How its members make their exchanges.
+    pub terms: Terms,
+}
+
+impl Config {
+    /// Reads a configuration. Its `config_dir` is empty.
+    ///
+    /// # Errors
+    /// When it is wrong: all its problems.
+    pub fn from_toml(text: &str) -> Result<Self, Problems> {
+        read(text, KEYS, |table| {
+            let text = |name: &str| table.require(name).and_then(|value| value.text());
+            let (identity, listen, state) = (text("identity"), text("listen"), text("state"));
+            let groups: Vec<GroupConfig> =
+                table.tables("group").iter().filter_map(read_group).collect();
+            let twice = groups
+                .iter()
+                .enumerate()
+                .find(|(at, group)| groups[..*at].iter().any(|other| other.name == group.name));
+            if let Some((_, group)) = twice {
+                let what = format!("two groups are called {}", group.name);
+                table.refuse(what, "give each a name of its own");
+            }
+            Some(Self {
+                config_dir: PathBuf::new(),
+                identity: identity?.into(),
+                listen: listen?.to_owned(),
+                state: state?.into(),
+                groups,
+            })
+        })
+    }
+}
+
+fn read_group(table: &Table<'_>) -> Option<GroupConfig> {
+    let name = table.require("name").and_then(|value| value.parsed());
+    let administrator = table.require("administrator").and_then(|value| value.parsed());
+    let number = |name: &str, default: usize, max: i64| match table.get(name) {
+        None => Some(default),
+        Some(value) => value.whole_in(1..=max),
+    };
+    let milliseconds = |name: &str, default: u64| match table.get(name) {
+        None => Some(default),
+        Some(value) => value.whole_in(1..=MAX_INTERVAL_MS),
+    };
+    let members = number("members", 16, 1024);
+    let slots_per_member = number("slots_per_member", 2, 1024);
+    let writes = number("writes", 1, 1024);
+    let reads = number("reads", 10, 64);
+    let slot_len = number("slot_len", 256, 4096);
+    let interval_ms = milliseconds("interval_ms", 1000);
+    let min_interval_ms = milliseconds("min_interval_ms", 200);
+    let engines = EngineName::ALL.map(|engine| (format!("{engine:?}").to_lowercase(), engine));
+    let engines = engines.each_ref().map(|(name, engine)| (name.as_str(), *engine));
+    let engine = match table.get("engine") {
+        None => Some(EngineName::Ot),
+        Some(value) => value.choice(&engines),
+    };
+    let shape = Shape::new(members?, slots_per_member?, writes?, reads?, slot_len?);
+    let shape = shape.map_err(|error| {
+        let fix = format!("give {} to {}", error.min, error.max);
+        table.refuse(format!("{} is {}", error.what, error.value), fix);
+    });
+    let (interval, least) = (interval_ms?, min_interval_ms?);
+    if least > interval {
+        let fix = format!("give {interval} at most, as interval_ms, or more there");
+        table.refuse(format!("min_interval_ms = {least}"), fix);
+        return None;
+    }
+    let terms = Terms::new(
+        engine?,
+        shape.ok()?,
+        Duration::from_millis(interval),
+        Duration::from_millis(least),
+    );
+    let terms = terms.map_err(|error| {
+        table.refuse(error.to_string(), "have fewer or shorter slots, or engine = \"ot\"");
+    });
+    Some(GroupConfig { name: name?, administrator: administrator?, terms: terms.ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADMINISTRATOR: &str = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
+
+    #[test]
+    fn a_group_has_defaults() {
+        let text = format!(
+            "identity = \"x\"\nlisten = \"[::]:6700\"\nstate = \"y\"\n[[group]]\nname = \"a\"\n\
+             administrator = \"{ADMINISTRATOR}\"\n"
+        );
+        let config = Config::from_toml(&text).unwrap();
+        let [group] = &config.groups[..] else { panic!("one group") };
+        assert_eq!(*group.terms.shape(), Shape::new(16, 2, 1, 10, 256).unwrap());
+        assert_eq!(group.terms.interval(), Duration::from_secs(1));
+        assert_eq!(group.terms.engine(), EngineName::Ot);
+    }
+
+    #[test]
+    fn all_problems_are_found_at_once() {
+        let text = format!(
+            "identity = 1\nlisten = \"x\"\n[[group]]\nname = \"a/b\"\nadministrator = \"0\"\n\
+             [[group]]\nname = \"c\"\nadministrator = \"{ADMINISTRATOR}\"\nwrites = 3\n\
+             interval_ms = 100\nengine = \"fast\"\n"
+        );
+        let problems = Config::from_toml(&text).unwrap_err();
+        let found: Vec<String> =
+            problems.iter().map(|it| format!("{}: {}", it.key, it.what)).collect();
+        let expected = [
+            "identity: invalid type",
+            "group 1, name: a group's name has",
+            "group 1, administrator: not a public key",
+            "group 2: the number of slots written is 3",
+            "group 2: min_interval_ms = 200",
+            "group 2, engine: unknown value `fast`",
+            ": `state` is missing",
+        ];
+        for expected in expected {
+            assert!(found.iter().any(|found| found.starts_with(expected)), "{expected}: {found:?}");
+        }
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+    }
+}

@@ -1,0 +1,61 @@
+//! What a proxy says of itself.
+
+use serde::{Deserialize, Serialize};
+
+/// The status of a proxy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The name of its configuration.
+    pub name: String,
+    /// For how long it has run.
+    pub uptime_s: f64,
+    /// Where it listens.
+    pub listen: String,
+    /// Its key.
+    pub key: String,
+    /// Connections that were closed before they had a group.
+    pub refused_connections: u64,
+    /// The groups, by name.
+    pub groups: Vec<GroupStatus>,
+}
+
+/// The status of a group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Its name.
+    pub name: String,
+    /// The engine.
+    pub engine: String,
+    /// The epoch; 0 before the first.
+    pub epoch: u32,
+    /// The last round that was opened.
+    pub round: u64,
+    /// The members of the epoch.
+    pub members: usize,
+    /// How many there may be.
+    pub max_members: usize,
+    /// The members that are connected.
+    pub connected: usize,
+    /// The connections, also of who is no member.
+    pub connections: usize,
+    /// The members that took part in the last round that was closed.
+    pub participants: usize,
+    /// The requests to join that wait for the administrator.
+    pub joins_waiting: usize,
+    /// The members that are connected and were not done in time.
+    pub late_members: usize,
+    /// How long the last round was open.
+    pub round_ms: f64,
+    /// The bytes of messages that were received.
+    pub received_bytes: u64,
+    /// The bytes of messages that were sent.
+    pub sent_bytes: u64,
+    /// The rounds that were closed.
+    pub rounds: u64,
+    /// The exchanges that were done in time.
+    pub exchanges: u64,
+    /// The exchanges that were not.
+    pub late: u64,
+    /// The connections that were closed because they did not read in time.
+    pub slow: u64,
+}

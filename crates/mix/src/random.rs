@@ -1,0 +1,46 @@
+//! Random bytes from a seed, such that what was drawn cannot be drawn again.
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use zeroize::Zeroizing;
+
+/// A generator whose state, if somebody gets it, does not give what was drawn before. Secret.
+pub(crate) struct Random(Zeroizing<[u8; 32]>);
+
+impl Random {
+    /// Begins with a seed of 32 random bytes, which is for this generator only.
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
+        Self(Zeroizing::new(seed))
+    }
+
+    /// The next bytes.
+    pub(crate) fn draw<const LEN: usize>(&mut self) -> Zeroizing<[u8; LEN]> {
+        let mut drawn = Zeroizing::new([0; LEN]);
+        for (number, piece) in (1_u64..).zip(drawn.chunks_mut(32)) {
+            piece.copy_from_slice(&self.block(number)[..piece.len()]);
+        }
+        self.0 = self.block(0);
+        drawn
+    }
+
+    fn block(&self, number: u64) -> Zeroizing<[u8; 32]> {
+        let mac = Hmac::<Sha256>::new_from_slice(&*self.0).expect("keys of any length are taken");
+        Zeroizing::new(mac.chain_update(number.to_be_bytes()).finalize().into_bytes().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_drawn_twice() {
+        let mut random = Random::new([1; 32]);
+        let one = random.draw::<70>();
+        let left = Random::new(*random.0);
+        let two = random.draw::<70>();
+        assert_ne!(one[..32], one[32..64]);
+        assert_ne!(one[..32], two[..32]);
+        assert_eq!(*two, *Random(left.0).draw::<70>());
+    }
+}

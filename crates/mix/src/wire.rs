@@ -1,0 +1,407 @@
+//! The messages between a member and the proxy, and their bytes.
+//!
+//! A connection carries whole messages, and has authenticated the keys of both ends. The member's
+//! first one is a [`Hello`]; the proxy answers with [`ToMember::Welcome`] or [`ToMember::Refused`].
+//! What is decoded is well formed and within the bounds that the [`Terms`] of the group set, and
+//! its encoding is the only one it has. What members and the administrator say to each other passes
+//! as bytes, which the proxy does not read. The layout is in `docs/protocols/mix.md`.
+
+pub(crate) mod fields;
+mod refusal;
+mod terms;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use keys::PublicKey;
+
+use self::fields::Reader;
+pub use self::refusal::Refusal;
+pub use self::terms::{MAX_BODY_LEN, Terms, TermsError};
+use crate::Shape;
+use crate::engine::EngineName;
+use crate::round::{NONCE_LEN, Participant, ReadRound, RoundStart};
+
+/// The version of the protocol, the first byte of a greeting.
+pub const VERSION: u8 = 1;
+/// The longest message until the proxy has answered the greeting, in bytes, in both directions.
+pub const MAX_GREETING_LEN: usize = 256;
+/// The longest name of a group, in bytes.
+pub const MAX_GROUP_NAME_LEN: usize = 32;
+/// The longest request to join, and the longest answer to one, in bytes.
+pub const MAX_JOIN_LEN: usize = 1024;
+/// The longest notice of a member to the administrator, in bytes.
+pub const MAX_NOTICE_LEN: usize = 256;
+/// The longest message that sets an engine up, in bytes.
+pub const MAX_SET_UP_LEN: usize = 256 << 10;
+
+/// Why bytes are not a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// It is of another version.
+    #[error("a greeting of version {0}, and not {VERSION}")]
+    Version(u8),
+    /// It is none of the kinds that may come here.
+    #[error("a message of kind {0}, which is unknown here")]
+    Kind(u8),
+    /// It is too short or too long.
+    #[error("a message has a wrong length")]
+    Length,
+    /// A field has a value that it cannot have.
+    #[error("{0} is not valid")]
+    Invalid(&'static str),
+}
+
+/// The name of a group: 1 to [`MAX_GROUP_NAME_LEN`] small letters, digits and hyphens.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupName(String);
+
+/// A text is not the name of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a group's name has 1 to {MAX_GROUP_NAME_LEN} small letters, digits and hyphens")]
+pub struct GroupNameError;
+
+impl GroupName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for GroupName {
+    type Err = GroupNameError;
+
+    fn from_str(text: &str) -> Result<Self, GroupNameError> {
+        let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        let is_name =
+            (1..=MAX_GROUP_NAME_LEN).contains(&text.len()) && text.bytes().all(is_allowed);
+        if is_name { Ok(Self(text.to_owned())) } else { Err(GroupNameError) }
+    }
+}
+
+impl fmt::Display for GroupName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// The first message of a connection: which group the client wants to talk to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The name of the group.
+    pub group: GroupName,
+}
+
+impl Hello {
+    /// The message's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        [&[VERSION], self.group.as_str().as_bytes()].concat()
+    }
+
+    /// The message that `bytes` are.
+    ///
+    /// # Errors
+    /// If they are of another version, or no greeting.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(bytes);
+        match reader.u8()? {
+            VERSION => {}
+            other => return Err(WireError::Version(other)),
+        }
+        let name = String::from_utf8(reader.rest(MAX_GROUP_NAME_LEN)?).ok();
+        let group = name.and_then(|name| name.parse().ok());
+        Ok(Self { group: group.ok_or(WireError::Invalid("the name of a group"))? })
+    }
+}
+
+/// What the proxy takes the client for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Neither a member nor waiting: it may join.
+    Unknown,
+    /// Its request to join waits for the administrator.
+    Waiting,
+    /// A member of the current epoch.
+    Member,
+    /// The administrator: a member, except before the first epoch.
+    Administrator,
+}
+
+/// A message of a member, or of who wants to be one, after its greeting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToProxy {
+    /// Asks the administrator to be admitted.
+    Join(Vec<u8>),
+    /// A member's notice to the administrator: its prekey, or that it leaves. It replaces the one
+    /// before.
+    Notice(Vec<u8>),
+    /// The administrator's announcement of an epoch.
+    Announce(Vec<u8>),
+    /// The administrator's answer to a request to join. The request does not wait any longer.
+    JoinAnswer {
+        /// Whose request.
+        key: PublicKey,
+        /// The answer, for the client.
+        answer: Vec<u8>,
+    },
+    /// The engine's set-up.
+    SetUp(Vec<u8>),
+    /// The exchange of a round.
+    Request {
+        /// The round.
+        round: u64,
+        /// The nonce of the member's mask.
+        nonce: [u8; NONCE_LEN],
+        /// The engine's request.
+        body: Vec<u8>,
+    },
+}
+
+/// A message of the proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToMember {
+    /// The answer to the greeting.
+    Welcome {
+        /// How exchanges are made.
+        terms: Terms,
+        /// What the proxy takes the client for.
+        standing: Standing,
+        /// The current epoch; 0 before the first one.
+        epoch: u32,
+    },
+    /// The proxy ends the connection.
+    Refused(Refusal),
+    /// To the administrator: a request to join, which waits for an answer or an announcement.
+    JoinRequest {
+        /// The key of the client, which the connection has authenticated.
+        key: PublicKey,
+        /// What the client said.
+        request: Vec<u8>,
+    },
+    /// To the administrator: a member's last notice.
+    Notice {
+        /// The member's key, which the connection has authenticated.
+        key: PublicKey,
+        /// What it said.
+        notice: Vec<u8>,
+    },
+    /// The administrator's answer to the client's request to join.
+    JoinAnswer(Vec<u8>),
+    /// The announcement of the epoch that begins with the next round, or of the current one after
+    /// the greeting.
+    Announcement(Vec<u8>),
+    /// The engine's set-up.
+    SetUp(Vec<u8>),
+    /// A round is open. The member's next message about rounds is its request.
+    Round {
+        /// The round.
+        start: RoundStart,
+        /// What the engine needs for the request.
+        opening: Vec<u8>,
+    },
+    /// The answer to the request of this round: the member has taken part in it.
+    Answer {
+        /// The round.
+        round: u64,
+        /// The engine's answer.
+        body: Vec<u8>,
+    },
+    /// The request of this round came after the round was closed: the member has not taken part.
+    Late {
+        /// The round.
+        round: u64,
+    },
+}
+
+impl ToProxy {
+    /// The message's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let parts: &[&[u8]] = match self {
+            Self::Join(request) => &[&[1], request],
+            Self::Notice(notice) => &[&[2], notice],
+            Self::Announce(announcement) => &[&[3], announcement],
+            Self::JoinAnswer { key, answer } => &[&[4], &key.to_bytes(), answer],
+            Self::SetUp(message) => &[&[5], message],
+            Self::Request { round, nonce, body } => &[&[6], &round.to_be_bytes(), nonce, body],
+        };
+        parts.concat()
+    }
+
+    /// The message that `bytes` are.
+    ///
+    /// # Errors
+    /// If they are no message of a group with these terms.
+    pub fn decode(bytes: &[u8], terms: &Terms) -> Result<Self, WireError> {
+        let mut reader = Reader::new(bytes);
+        let message = match reader.u8()? {
+            1 => Self::Join(reader.rest(MAX_JOIN_LEN)?),
+            2 => Self::Notice(reader.rest(MAX_NOTICE_LEN)?),
+            3 => Self::Announce(reader.rest(terms.max_announcement_len())?),
+            4 => Self::JoinAnswer { key: reader.key()?, answer: reader.rest(MAX_JOIN_LEN)? },
+            5 => Self::SetUp(reader.rest(MAX_SET_UP_LEN)?),
+            6 => Self::Request {
+                round: reader.u64()?,
+                nonce: reader.array()?,
+                body: reader.rest(terms.max_body_len())?,
+            },
+            other => return Err(WireError::Kind(other)),
+        };
+        reader.finish()?;
+        Ok(message)
+    }
+}
+
+impl ToMember {
+    /// The message's bytes.
+    ///
+    /// # Panics
+    /// If participants are more than a group has members, or not in ascending order.
+    pub fn encode(&self) -> Vec<u8> {
+        let parts: &[&[u8]] = match self {
+            Self::Welcome { terms, standing, epoch } => {
+                &[&[1], &encode_terms(terms), &[*standing as u8], &epoch.to_be_bytes()]
+            }
+            Self::Refused(refusal) => &[&[2, place(&Refusal::ALL, refusal)]],
+            Self::JoinRequest { key, request } => &[&[3], &key.to_bytes(), request],
+            Self::Notice { key, notice } => &[&[4], &key.to_bytes(), notice],
+            Self::JoinAnswer(answer) => &[&[5], answer],
+            Self::Announcement(announcement) => &[&[6], announcement],
+            Self::SetUp(message) => &[&[7], message],
+            Self::Round { start, opening } => &[&[8], &encode_start(start), opening],
+            Self::Answer { round, body } => &[&[9], &round.to_be_bytes(), body],
+            Self::Late { round } => &[&[10], &round.to_be_bytes()],
+        };
+        parts.concat()
+    }
+
+    /// The message that `bytes` are. `terms` are those of the proxy's welcome, if it has come.
+    ///
+    /// # Errors
+    /// If they are no message of a group with these terms. Without terms, only a welcome and a
+    /// refusal are messages; with them, a welcome is not.
+    pub fn decode(bytes: &[u8], terms: Option<&Terms>) -> Result<Self, WireError> {
+        let mut reader = Reader::new(bytes);
+        let message = match (reader.u8()?, terms) {
+            (1, None) => Self::Welcome {
+                terms: decode_terms(&mut reader)?,
+                standing: decode_standing(reader.u8()?)?,
+                epoch: reader.u32()?,
+            },
+            (2, _) => Self::Refused(at(&Refusal::ALL, reader.u8()?, "a refusal")?),
+            (3, Some(_)) => {
+                Self::JoinRequest { key: reader.key()?, request: reader.rest(MAX_JOIN_LEN)? }
+            }
+            (4, Some(_)) => {
+                Self::Notice { key: reader.key()?, notice: reader.rest(MAX_NOTICE_LEN)? }
+            }
+            (5, Some(_)) => Self::JoinAnswer(reader.rest(MAX_JOIN_LEN)?),
+            (6, Some(terms)) => Self::Announcement(reader.rest(terms.max_announcement_len())?),
+            (7, Some(_)) => Self::SetUp(reader.rest(MAX_SET_UP_LEN)?),
+            (8, Some(terms)) => Self::Round {
+                start: decode_start(&mut reader, terms.shape())?,
+                opening: reader.rest(terms.max_body_len())?,
+            },
+            (9, Some(terms)) => {
+                Self::Answer { round: reader.u64()?, body: reader.rest(terms.max_body_len())? }
+            }
+            (10, Some(_)) => Self::Late { round: reader.u64()? },
+            (other, _) => return Err(WireError::Kind(other)),
+        };
+        reader.finish()?;
+        Ok(message)
+    }
+}
+
+/// Engine, the intervals in milliseconds, and the numbers of the group.
+fn encode_terms(terms: &Terms) -> Vec<u8> {
+    let shape = terms.shape();
+    let mut out = vec![place(&EngineName::ALL, &terms.engine())];
+    for interval in [terms.interval(), terms.least_interval()] {
+        let milliseconds = u32::try_from(interval.as_millis()).expect("at most an hour");
+        out.extend(milliseconds.to_be_bytes());
+    }
+    for number in
+        [shape.members(), shape.slots_per_member(), shape.writes(), shape.reads(), shape.slot_len()]
+    {
+        out.extend(u16::try_from(number).expect("at most 4096").to_be_bytes());
+    }
+    out
+}
+
+fn decode_terms(reader: &mut Reader<'_>) -> Result<Terms, WireError> {
+    let engine = at(&EngineName::ALL, reader.u8()?, "the engine")?;
+    let mut interval = || reader.u32().map(|count| Duration::from_millis(count.into()));
+    let (interval, least_interval) = (interval()?, interval()?);
+    let mut number = || reader.u16().map(usize::from);
+    let shape = Shape::new(number()?, number()?, number()?, number()?, number()?)
+        .map_err(|_| WireError::Invalid("the shape of the group"))?;
+    Terms::new(engine, shape, interval, least_interval)
+        .map_err(|_| WireError::Invalid("the interval of rounds"))
+}
+
+fn decode_standing(byte: u8) -> Result<Standing, WireError> {
+    let all = [Standing::Unknown, Standing::Waiting, Standing::Member, Standing::Administrator];
+    at(&all, byte, "the standing of a client")
+}
+
+/// Epoch, round, and the round that is read with its participants, or 0.
+fn encode_start(start: &RoundStart) -> Vec<u8> {
+    let mut out = start.epoch.to_be_bytes().to_vec();
+    out.extend(start.round.to_be_bytes());
+    let Some(read) = &start.read else {
+        out.extend(0_u64.to_be_bytes());
+        return out;
+    };
+    let ascending = read.participants.is_sorted_by(|one, next| one.member < next.member);
+    assert!(ascending, "participants have ascending numbers");
+    out.extend(read.round.to_be_bytes());
+    let count = u16::try_from(read.participants.len()).expect("a group has 1,024 members at most");
+    out.extend(count.to_be_bytes());
+    for Participant { member, nonce } in &read.participants {
+        out.extend(member.to_be_bytes());
+        out.extend(nonce);
+    }
+    out
+}
+
+fn decode_start(reader: &mut Reader<'_>, shape: &Shape) -> Result<RoundStart, WireError> {
+    let (epoch, round) = (reader.u32()?, reader.u64()?);
+    let read = match reader.u64()? {
+        0 => None,
+        read if read >= round => return Err(WireError::Invalid("the round that is read")),
+        read => Some(ReadRound { round: read, participants: decode_participants(reader, shape)? }),
+    };
+    Ok(RoundStart { epoch, round, read })
+}
+
+fn decode_participants(
+    reader: &mut Reader<'_>,
+    shape: &Shape,
+) -> Result<Vec<Participant>, WireError> {
+    let count = usize::from(reader.u16()?);
+    if count > shape.members() {
+        return Err(WireError::Invalid("the number of participants"));
+    }
+    let participants = (0..count)
+        .map(|_| Ok(Participant { member: reader.u16()?, nonce: reader.array()? }))
+        .collect::<Result<Vec<_>, WireError>>()?;
+    let are_members = participants.iter().all(|it| usize::from(it.member) < shape.members());
+    if !are_members || !participants.is_sorted_by(|one, next| one.member < next.member) {
+        return Err(WireError::Invalid("the list of participants"));
+    }
+    Ok(participants)
+}
+
+/// The place of a value among all of its kind, as it is sent.
+fn place<T: PartialEq>(all: &[T], value: &T) -> u8 {
+    let place = all.iter().position(|it| it == value).expect("all values are there");
+    u8::try_from(place).expect("there are few")
+}
+
+fn at<T: Copy>(all: &[T], place: u8, what: &'static str) -> Result<T, WireError> {
+    all.get(usize::from(place)).copied().ok_or(WireError::Invalid(what))
+}
+
+#[cfg(test)]
+mod tests;

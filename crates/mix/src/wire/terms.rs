@@ -1,0 +1,112 @@
+//! What a proxy and the members of a group agree on, and the bounds of lengths that follow.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::{MAX_JOIN_LEN, MAX_SET_UP_LEN};
+use crate::Shape;
+use crate::engine::EngineName;
+use crate::round::NONCE_LEN;
+
+/// The longest request or answer of an engine, in bytes.
+pub const MAX_BODY_LEN: usize = 256 << 20;
+
+/// Of a round, in milliseconds.
+const INTERVAL_MS: RangeInclusive<u128> = 1..=3_600_000;
+
+/// How the members of a group make their exchanges. It does not change while the proxy runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    engine: EngineName,
+    shape: Shape,
+    interval: Duration,
+    least_interval: Duration,
+}
+
+/// Numbers that do not make terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TermsError {
+    /// The interval or the least one is out of range, or the least one is the longer one.
+    #[error("the least interval must be 1 ms to the interval, and that at most an hour")]
+    Interval,
+    /// A request or an answer may be too long.
+    #[error("an exchange by this engine may take {len} bytes, but at most {MAX_BODY_LEN} are sent")]
+    Body {
+        /// How long.
+        len: usize,
+    },
+}
+
+impl Terms {
+    /// Exchanges by `engine`, in rounds of `least_interval` to `interval`, in whole milliseconds.
+    ///
+    /// # Errors
+    /// If an interval is out of its range, or a message may have more than [`MAX_BODY_LEN`] bytes.
+    #[expect(clippy::missing_panics_doc, reason = "an interval has at most an hour")]
+    pub fn new(
+        engine: EngineName,
+        shape: Shape,
+        interval: Duration,
+        least_interval: Duration,
+    ) -> Result<Self, TermsError> {
+        let (most, least) = (interval.as_millis(), least_interval.as_millis());
+        if !INTERVAL_MS.contains(&most) || !INTERVAL_MS.contains(&least) || least > most {
+            return Err(TermsError::Interval);
+        }
+        let milliseconds = |count| Duration::from_millis(u64::try_from(count).expect("an hour"));
+        let (interval, least_interval) = (milliseconds(most), milliseconds(least));
+        let terms = Self { engine, shape, interval, least_interval };
+        match terms.max_body_len() {
+            len if len > MAX_BODY_LEN => Err(TermsError::Body { len }),
+            _ => Ok(terms),
+        }
+    }
+
+    /// Which engine both ends have.
+    pub fn engine(&self) -> EngineName {
+        self.engine
+    }
+
+    /// The numbers of the group.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// After how long a round is closed in any case.
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// How long a round is open at least.
+    pub fn least_interval(&self) -> Duration {
+        self.least_interval
+    }
+
+    /// The longest message of a member to the proxy, in bytes.
+    pub fn max_to_proxy_len(&self) -> usize {
+        let head = 1 + 8 + NONCE_LEN + 32;
+        let others = MAX_SET_UP_LEN.max(MAX_JOIN_LEN).max(self.max_announcement_len());
+        head + others.max(self.max_body_len())
+    }
+
+    /// The longest message of the proxy to a member, in bytes.
+    pub fn max_to_member_len(&self) -> usize {
+        let participants = self.shape.members() * (2 + NONCE_LEN);
+        self.max_to_proxy_len() + 2 * (4 + 8) + participants
+    }
+
+    /// The longest announcement of an epoch, in bytes.
+    pub fn max_announcement_len(&self) -> usize {
+        1024 + 256 * self.shape.members()
+    }
+
+    /// The longest opening, request or answer of the engine, in bytes.
+    pub fn max_body_len(&self) -> usize {
+        let (mailbox, slots, reads) =
+            (self.shape.mailbox_len(), self.shape.slots(), self.shape.reads());
+        match self.engine {
+            // Transfers of the bits of the choices; a key of 16 bytes for each slot and choice.
+            EngineName::Ot => mailbox + 16 * slots * reads + (64 << 10),
+        }
+    }
+}
