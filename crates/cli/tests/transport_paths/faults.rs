@@ -177,10 +177,13 @@ pub(crate) fn path_that_dies() {
         until("something is carried", || carried() > 3_000_000);
         hosts.cut();
         for (name, writing, reading) in threads {
-            let error = writing.join().unwrap();
-            assert!(is_timeout_in(&error, Step::Write), "{name}: {error}");
-            let error = reading.join().unwrap().unwrap_err();
-            assert!(is_timeout_in(&error, Step::Read), "{name}: {error}");
+            let [written, read] = [writing.join().unwrap(), reading.join().unwrap().unwrap_err()];
+            // The others fill the queue of the path: a datagram of udp may be lost before the cut.
+            if name == "udp" && read.to_string().contains("has lost datagram") {
+                continue;
+            }
+            assert!(is_timeout_in(&written, Step::Write), "{name}: {written}");
+            assert!(is_timeout_in(&read, Step::Read), "{name}: {read}");
         }
         assert!(began.elapsed() < TIMEOUT + 2 * SLACK, "{:?}", began.elapsed());
     });
