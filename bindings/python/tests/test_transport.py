@@ -279,7 +279,10 @@ class Processes(unittest.TestCase):
         for name, call in waiting.items():
             with self.subTest(name):
                 program = (
+                    "import signal\n"
                     "import sunder_transport as transport\n"
+                    # A job in the background of a script inherits that it is ignored.
+                    "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
                     "listener = transport.Listener('127.0.0.1:0')\n"
                     "print(flush=True)\n"
                     f"{call}\n"
