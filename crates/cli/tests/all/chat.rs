@@ -2,12 +2,15 @@
 //! and in a terminal, and go on after each of them was stopped or killed.
 
 mod members;
+mod restarts;
 mod terminal;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use members::{Room, STOP_SIGNALS};
+use restarts::talk_with_restarts;
+use terminal::Terminal;
 
 /// The members, of which the first is the administrator.
 const NAMES: [&str; 3] = ["alice", "bob", "carol"];
@@ -42,58 +45,8 @@ fn three_members_talk() {
 
 #[test]
 fn no_message_is_lost_or_doubled_when_members_and_the_proxy_are_restarted() {
-    const COUNT: usize = 60;
-    let (room, mut proxy) = Room::open(&NAMES);
-    let mut members = NAMES.map(|name| room.talk(name));
-    for member in &mut members {
-        member.wait_for("anonymity 3");
-    }
-    let mut got: [Vec<String>; 3] = Default::default();
-    for at in 0..COUNT {
-        for from in 0..NAMES.len() {
-            let to = NAMES[(from + 1 + at % 2) % NAMES.len()];
-            // Once it was taken it is not lost.
-            while !members[from].say(to, &format!("{} {at}", NAMES[from])) {
-                members[from].wait_for("anonymity 3");
-            }
-        }
-        let signal = STOP_SIGNALS[at / 10 % 2];
-        match at % 10 {
-            3 => proxy = proxy.restart(&room, signal),
-            6 => {
-                let one = at / 10 % NAMES.len();
-                got[one].extend(members[one].stop(signal));
-                members[one] = room.talk(NAMES[one]);
-                members[one].wait_for("anonymity 3");
-                if signal == Signal::KILL {
-                    // What it had written and not yet noted as written, it writes again.
-                    let first = members[one].messages(1);
-                    if got[one].last() != first.first() {
-                        got[one].extend(first);
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    for (to, name) in NAMES.iter().enumerate() {
-        let expected: Vec<Vec<String>> =
-            (0..NAMES.len()).map(|from| sent(from, to, COUNT)).collect();
-        let missing = expected.concat().len() - got[to].len();
-        got[to].extend(members[to].messages(missing));
-        for (from, expected) in expected.iter().enumerate() {
-            let begin = format!("{} ", NAMES[from]);
-            let of: Vec<&str> =
-                got[to].iter().filter_map(|line| line.strip_prefix(&begin)).collect();
-            assert_eq!(of, *expected, "{} to {name}", NAMES[from]);
-        }
-    }
-}
-
-/// What one says to another in the test above.
-fn sent(from: usize, to: usize, count: usize) -> Vec<String> {
-    let is_for = |at: &usize| from != to && (from + 1 + at % 2) % NAMES.len() == to;
-    (0..count).filter(is_for).map(|at| format!("{} {at}", NAMES[from])).collect()
+    let (room, proxy) = Room::open(&NAMES);
+    talk_with_restarts(&room, proxy, &NAMES, |turns| turns == 60);
 }
 
 #[test]
@@ -145,4 +98,52 @@ fn messages_go_by_every_transport() {
         assert_eq!(alice.wait_for("message"), format!("message carol by {transport}"));
         assert!(carol.ends().success());
     }
+}
+
+#[test]
+fn a_person_talks_in_a_terminal() {
+    let (room, _proxy) = Room::open(&["alice", "bob", "carol"]);
+    let mut bob = room.talk("bob");
+    let _carol = room.talk("carol");
+    let mut alice = Terminal::start(&room, "alice", [12, 70]);
+    alice.wait_for("3 take part");
+    // The name is completed, and kept.
+    alice.press("@b\tgood morning\r");
+    assert_eq!(bob.wait_for("message"), "message alice good morning");
+    alice.wait_for("→ bob: good morning ✓");
+    alice.wait_for("@bob>");
+    alice.press("and again\r");
+    assert_eq!(bob.wait_for("message"), "message alice and again");
+    bob.enter("@alice this has \x1b[2J nothing to say to the terminal");
+    // The library of the test does not keep the character in place of the escape.
+    alice.wait_for("[2J");
+    alice.wait_for("nothing to say to the terminal");
+    // Back and forth.
+    for at in 0..30 {
+        bob.enter(&format!("@alice line {at}"));
+    }
+    alice.wait_for("line 29");
+    alice.press("\x1b[5~\x1b[5~");
+    alice.wait_for("scrolled");
+    bob.enter("@alice one more");
+    alice.wait_for("1 unread");
+    alice.press("\x1b[F");
+    alice.wait_for("bob: one more");
+    alice.wait_until("no unread", |screen| !screen.contents().contains("unread"));
+    // In a narrow window.
+    alice.resize(6, 24);
+    alice.wait_until("a status line of the new size", |screen| {
+        screen.contents().lines().nth(4).is_some_and(|line| line.starts_with(" 3 take part"))
+    });
+    alice.press("\x03");
+    alice.check_restored();
+}
+
+#[test]
+fn the_terminal_is_restored_after_a_signal() {
+    let (room, _proxy) = Room::open(&["alice"]);
+    let mut alice = Terminal::start(&room, "alice", [24, 80]);
+    alice.wait_for("You are alice");
+    alice.signal(Signal::TERM);
+    alice.check_restored();
 }

@@ -1,4 +1,5 @@
-//! A proxy and members, each a process, in a directory of their own.
+//! A proxy and members, each a process, in a directory of their own; on this host, or each on an
+//! emulated one with its name.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -9,27 +10,29 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lab::Network;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// How members and the proxy are stopped.
-pub(super) const STOP_SIGNALS: [Signal; 2] = [Signal::TERM, Signal::KILL];
+pub(crate) const STOP_SIGNALS: [Signal; 2] = [Signal::TERM, Signal::KILL];
 
 /// How long a line may take.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The directory.
-pub(super) struct Room {
+/// The directory, and the hosts if they are emulated: `proxy`, and one with each member's name.
+pub(crate) struct Room {
     place: TempDir,
     address: String,
+    hosts: Option<Network>,
 }
 
 /// A proxy that runs, killed when dropped.
-pub(super) struct Proxy(Child);
+pub(crate) struct Proxy(Child);
 
 /// A member that talks, killed when dropped.
-pub(super) struct Member {
+pub(crate) struct Member {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
@@ -53,8 +56,14 @@ fn write_key(path: &Path, byte: u8) {
 impl Room {
     /// Starts a proxy with a group of these members, which have joined. The first one is the
     /// administrator.
-    pub(super) fn open(names: &[&str]) -> (Self, Proxy) {
-        let mut room = Self { place: tempfile::tempdir().unwrap(), address: "127.0.0.1:0".into() };
+    pub(crate) fn open(names: &[&str]) -> (Self, Proxy) {
+        Self::open_on(None, "127.0.0.1:0", names)
+    }
+
+    /// The same on emulated hosts, where the proxy listens on this address.
+    pub(crate) fn open_on(hosts: Option<Network>, address: &str, names: &[&str]) -> (Self, Proxy) {
+        let place = tempfile::tempdir().unwrap();
+        let mut room = Self { place, address: address.into(), hosts };
         write_key(&room.path("proxy.key"), 7);
         room.write_proxy("");
         let (proxy, address, key) = Proxy::start(&room);
@@ -62,7 +71,8 @@ impl Room {
         let mut command = sunder(room.place.path(), &["chat", "init", "--config", "alice.toml"]);
         command.args(["--name", names[0], "--group", "friends"]);
         command.args(["--proxy", &room.address, "--proxy-key", &key]);
-        let output = command.output().unwrap();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = room.start(names[0], &mut command).wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let group = String::from_utf8(output.stdout).unwrap();
         room.write_proxy(&format!("{group}min_interval_ms = 20\ninterval_ms = 1000\n"));
@@ -78,6 +88,14 @@ impl Room {
         (room, proxy)
     }
 
+    /// Starts a command on a host.
+    pub(crate) fn start(&self, host: &str, command: &mut Command) -> Child {
+        match &self.hosts {
+            None => command.spawn().unwrap(),
+            Some(hosts) => hosts.host(host).unwrap().run(|| command.spawn()).unwrap().unwrap(),
+        }
+    }
+
     fn write_proxy(&self, group: &str) {
         let address = &self.address;
         let text = format!(
@@ -86,23 +104,23 @@ impl Room {
         fs::write(self.path("proxy.toml"), text).unwrap();
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.place.path().join(name)
     }
 
     /// A command of a member, without its configuration.
-    pub(super) fn chat(&self, name: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn chat(&self, name: &str, arguments: &[&str]) -> Command {
         let config = format!("{name}.toml");
         sunder(self.place.path(), &[&["chat", "--config", &config], arguments].concat())
     }
 
     /// A member that talks by lines.
-    pub(super) fn talk(&self, name: &str) -> Member {
+    pub(crate) fn talk(&self, name: &str) -> Member {
         let errors = self.path(&format!("{name}.log"));
         let log = fs::File::options().create(true).append(true).open(&errors).unwrap();
         let mut command = self.chat(name, &["--plain"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        let mut child = command.spawn().unwrap();
+        let mut child = self.start(name, &mut command);
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
@@ -115,30 +133,30 @@ impl Room {
     }
 
     /// What `sunder status` says of the proxy.
-    pub(super) fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         let output = sunder(self.place.path(), &["status", "--json"]).output().unwrap();
         let all: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(all[0]["kind"], "mix");
         all[0].clone()
     }
 
-    pub(super) fn join(&self, name: &str, code: &str) {
+    pub(crate) fn join(&self, name: &str, code: &str) {
         let output = self.try_join(name, code);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    pub(super) fn try_join(&self, name: &str, code: &str) -> Output {
+    pub(crate) fn try_join(&self, name: &str, code: &str) -> Output {
         let config = format!("{name}.toml");
         let arguments = ["chat", "join", "-", "--config", &config];
         let mut command = sunder(self.place.path(), &arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = self.start(name, &mut command);
         child.stdin.take().unwrap().write_all(code.as_bytes()).unwrap();
         child.wait_with_output().unwrap()
     }
 
     /// Has a member connect by a transport from now on.
-    pub(super) fn set_transport(&self, name: &str, transport: &str) {
+    pub(crate) fn set_transport(&self, name: &str, transport: &str) {
         let path = self.path(&format!("{name}.toml"));
         let text = fs::read_to_string(&path).unwrap();
         let lines = text.lines().filter(|line| !line.starts_with("transport"));
@@ -160,7 +178,7 @@ impl Proxy {
         let mut command = sunder(room.place.path(), &["mix", "--config", "proxy.toml"]);
         let log = fs::File::options().create(true).append(true).open(room.path("proxy.log"));
         command.stdout(Stdio::piped()).stderr(log.unwrap());
-        let mut child = command.spawn().unwrap();
+        let mut child = room.start("proxy", &mut command);
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = output.next().unwrap().unwrap();
         let key = output.next().unwrap().unwrap();
@@ -174,7 +192,7 @@ impl Proxy {
     }
 
     /// Stops it, and starts it again.
-    pub(super) fn restart(mut self, room: &Room, signal: Signal) -> Self {
+    pub(crate) fn restart(mut self, room: &Room, signal: Signal) -> Self {
         self.signal(signal);
         self.0.wait().unwrap();
         Self::start(room).0
@@ -190,27 +208,27 @@ impl Drop for Proxy {
 
 impl Member {
     /// An invitation, from the administrator.
-    pub(super) fn invite(&mut self, name: &str) -> String {
+    pub(crate) fn invite(&mut self, name: &str) -> String {
         self.enter(&format!("/invite {name}"));
         self.wait_for("invitation").split_once(' ').unwrap().1.to_owned()
     }
 
     /// Enters a line.
-    pub(super) fn enter(&self, line: &str) {
+    pub(crate) fn enter(&self, line: &str) {
         let mut input = self.input.as_ref().unwrap();
         input.write_all(format!("{line}\n").as_bytes()).unwrap();
         input.flush().unwrap();
     }
 
     /// Enters a line, and nothing else.
-    pub(super) fn enter_last(mut self, line: &str) -> Self {
+    pub(crate) fn enter_last(mut self, line: &str) -> Self {
         self.enter(line);
         self.input = None;
         self
     }
 
     /// Waits for the next line that begins with these words. Others are kept.
-    pub(super) fn wait_for(&mut self, begin: &str) -> String {
+    pub(crate) fn wait_for(&mut self, begin: &str) -> String {
         let is_it = |line: &String| line == begin || line.starts_with(&format!("{begin} "));
         if let Some(at) = self.skipped.iter().position(is_it) {
             return self.skipped.remove(at);
@@ -226,7 +244,7 @@ impl Member {
     }
 
     /// Forgets what it has said until now.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.skipped.clear();
         while self.lines.try_recv().is_ok() {}
     }
@@ -242,7 +260,7 @@ impl Member {
 
 impl Member {
     /// Says something to a member. Whether it was taken.
-    pub(super) fn say(&mut self, to: &str, text: &str) -> bool {
+    pub(crate) fn say(&mut self, to: &str, text: &str) -> bool {
         self.enter(&format!("@{to} {text}"));
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -258,12 +276,12 @@ impl Member {
     }
 
     /// The next messages: `NAME TEXT` each.
-    pub(super) fn messages(&mut self, count: usize) -> Vec<String> {
+    pub(crate) fn messages(&mut self, count: usize) -> Vec<String> {
         (0..count).map(|_| self.wait_for("message")["message ".len()..].to_owned()).collect()
     }
 
     /// Ends it. Returns the messages that it had and that were not waited for.
-    pub(super) fn stop(&mut self, signal: Signal) -> Vec<String> {
+    pub(crate) fn stop(&mut self, signal: Signal) -> Vec<String> {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
         self.child.wait().unwrap();
         let lines: Vec<String> = self.skipped.drain(..).chain(self.lines.iter()).collect();
@@ -272,7 +290,7 @@ impl Member {
     }
 
     /// Waits until it ends by itself.
-    pub(super) fn ends(mut self) -> ExitStatus {
+    pub(crate) fn ends(mut self) -> ExitStatus {
         // Its output ends with it.
         while self.lines.recv_timeout(TIMEOUT).is_ok() {}
         self.child.wait().unwrap()

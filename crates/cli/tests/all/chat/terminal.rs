@@ -1,6 +1,6 @@
 //! The chat in a terminal: driven through a pseudo-terminal, and read as a terminal shows it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
@@ -19,7 +19,7 @@ use super::members::Room;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A program in a terminal, killed when dropped.
-struct Terminal {
+pub(crate) struct Terminal {
     child: Child,
     keys: File,
     /// The program's end, which keeps the settings after the program has ended.
@@ -29,8 +29,9 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// Starts a command in a terminal of this size.
-    fn start(command: &Command, rows: u16, columns: u16) -> Self {
+    /// Starts a member's chat in a terminal of this size.
+    pub(crate) fn start(room: &Room, member: &str, [rows, columns]: [u16; 2]) -> Self {
+        let command = room.chat(member, &[]);
         let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&keys).unwrap();
         unlockpt(&keys).unwrap();
@@ -56,25 +57,25 @@ impl Terminal {
         });
         let screen = vt100::Parser::new(rows, columns, 0);
         tcsetwinsize(&device, size(rows, columns)).unwrap();
-        let child = started.spawn().unwrap();
+        let child = room.start(member, &mut started);
         Self { child, keys: File::from(keys), device, output, screen }
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    fn resize(&mut self, rows: u16, columns: u16) {
+    pub(crate) fn resize(&mut self, rows: u16, columns: u16) {
         self.screen.screen_mut().set_size(rows, columns);
         tcsetwinsize(&self.device, size(rows, columns)).unwrap();
     }
 
     /// Waits until this is shown.
-    fn wait_for(&mut self, text: &str) {
+    pub(crate) fn wait_for(&mut self, text: &str) {
         self.wait_until(text, |screen| screen.contents().contains(text));
     }
 
-    fn wait_until(&mut self, what: &str, is_shown: impl Fn(&vt100::Screen) -> bool) {
+    pub(crate) fn wait_until(&mut self, what: &str, is_shown: impl Fn(&vt100::Screen) -> bool) {
         let deadline = Instant::now() + TIMEOUT;
         while !is_shown(self.screen.screen()) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -85,8 +86,18 @@ impl Terminal {
         }
     }
 
+    /// Sends the chat a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // It is the child of what has made the session.
+        let id = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        let chat = children.split_whitespace().next().map_or(id, |child| child.parse().unwrap());
+        let chat = Pid::from_raw(i32::try_from(chat).unwrap()).unwrap();
+        kill_process(chat, signal).unwrap();
+    }
+
     /// Waits until the program has ended, and checks that the terminal is as it was.
-    fn check_restored(&mut self) {
+    pub(crate) fn check_restored(&mut self) {
         self.child.wait().unwrap();
         let modes = tcgetattr(&self.device).unwrap().local_modes;
         assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO), "{modes:?}");
@@ -105,57 +116,4 @@ impl Drop for Terminal {
 
 fn size(rows: u16, columns: u16) -> Winsize {
     Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
-}
-
-#[test]
-fn a_person_talks_in_a_terminal() {
-    let (room, _proxy) = Room::open(&["alice", "bob", "carol"]);
-    let mut bob = room.talk("bob");
-    let _carol = room.talk("carol");
-    let mut alice = Terminal::start(&room.chat("alice", &[]), 12, 70);
-    alice.wait_for("3 take part");
-    // The name is completed, and kept.
-    alice.press("@b\tgood morning\r");
-    assert_eq!(bob.wait_for("message"), "message alice good morning");
-    alice.wait_for("→ bob: good morning ✓");
-    alice.wait_for("@bob>");
-    alice.press("and again\r");
-    assert_eq!(bob.wait_for("message"), "message alice and again");
-    bob.enter("@alice this has \x1b[2J nothing to say to the terminal");
-    // The library of the test does not keep the character in place of the escape.
-    alice.wait_for("[2J");
-    alice.wait_for("nothing to say to the terminal");
-    // Back and forth.
-    for at in 0..30 {
-        bob.enter(&format!("@alice line {at}"));
-    }
-    alice.wait_for("line 29");
-    alice.press("\x1b[5~\x1b[5~");
-    alice.wait_for("scrolled");
-    bob.enter("@alice one more");
-    alice.wait_for("1 unread");
-    alice.press("\x1b[F");
-    alice.wait_for("bob: one more");
-    alice.wait_until("no unread", |screen| !screen.contents().contains("unread"));
-    // In a narrow window.
-    alice.resize(6, 24);
-    alice.wait_until("a status line of the new size", |screen| {
-        screen.contents().lines().nth(4).is_some_and(|line| line.starts_with(" 3 take part"))
-    });
-    alice.press("\x03");
-    alice.check_restored();
-}
-
-#[test]
-fn the_terminal_is_restored_after_a_signal() {
-    let (room, _proxy) = Room::open(&["alice"]);
-    let mut alice = Terminal::start(&room.chat("alice", &[]), 24, 80);
-    alice.wait_for("You are alice");
-    // The one of the chat is the child of what has made the session.
-    let id = alice.child.id();
-    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-    let chat = children.split_whitespace().next().map_or(id, |child| child.parse().unwrap());
-    let chat = Pid::from_raw(i32::try_from(chat).unwrap()).unwrap();
-    kill_process(chat, Signal::TERM).unwrap();
-    alice.check_restored();
 }
