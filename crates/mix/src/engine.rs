@@ -7,8 +7,12 @@
 //! exchange is one round trip: the proxy's opening (which goes out with the start of the round),
 //! the member's request, the proxy's answer.
 
+mod circuit;
 mod ot;
 mod transfers;
+
+use std::fmt;
+use std::str::FromStr;
 
 use crate::{Mailbox, Shape};
 
@@ -50,6 +54,7 @@ pub fn member(
 ) -> Result<Box<dyn MemberEngine>, EngineError> {
     match name {
         EngineName::Ot => Ok(Box::new(ot::Member::new(*shape, seed))),
+        EngineName::Circuit => Ok(Box::new(circuit::Member::new(*shape, seed))),
     }
 }
 
@@ -64,6 +69,7 @@ pub fn proxy(
 ) -> Result<Box<dyn ProxyEngine>, EngineError> {
     match name {
         EngineName::Ot => Ok(Box::new(ot::Proxy::new(*shape, seed))),
+        EngineName::Circuit => Ok(Box::new(circuit::Proxy::new(*shape, seed))),
     }
 }
 
@@ -128,16 +134,71 @@ pub trait ProxyEngine: Send {
     -> Result<(Mailbox, Vec<u8>), EngineError>;
 }
 
+/// The bytes of the messages of an exchange. They depend on the shape only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageLens {
+    /// Of the proxy's opening.
+    pub opening: usize,
+    /// Of the member's request.
+    pub request: usize,
+    /// Of the proxy's answer.
+    pub answer: usize,
+}
+
+impl MessageLens {
+    /// The length of the longest one.
+    pub fn longest(&self) -> usize {
+        self.opening.max(self.request).max(self.answer)
+    }
+}
+
+/// How long the messages of an exchange are.
+pub fn message_lens(name: EngineName, shape: &Shape) -> MessageLens {
+    match name {
+        EngineName::Ot => ot::message_lens(shape),
+        EngineName::Circuit => circuit::message_lens(shape),
+    }
+}
+
 /// Which engine. Both ends have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineName {
     /// Oblivious transfer of slots: the fastest, and the one for use.
     Ot,
+    /// A garbled circuit, to compare with.
+    Circuit,
 }
 
 impl EngineName {
     /// All of them.
-    pub const ALL: [Self; 1] = [Self::Ot];
+    pub const ALL: [Self; 2] = [Self::Ot, Self::Circuit];
+
+    /// What it is called in configurations.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ot => "ot",
+            Self::Circuit => "circuit",
+        }
+    }
+}
+
+impl fmt::Display for EngineName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+/// A text is not the name of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an engine is `ot` or `circuit`")]
+pub struct EngineNameError;
+
+impl FromStr for EngineName {
+    type Err = EngineNameError;
+
+    fn from_str(text: &str) -> Result<Self, EngineNameError> {
+        Self::ALL.into_iter().find(|name| name.as_str() == text).ok_or(EngineNameError)
+    }
 }
 
 /// Checks the length of a message.
@@ -158,3 +219,6 @@ fn check_exchange(shape: &Shape, update: &Mailbox, reads: &[usize]) -> Result<()
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,9 @@ use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
 use crate::engine::transfers::{ReceiverEnd, SenderEnd, blocks_of};
-use crate::engine::{EngineError, MemberEngine, ProxyEngine, check_exchange, check_len};
+use crate::engine::{
+    EngineError, MemberEngine, MessageLens, ProxyEngine, check_exchange, check_len,
+};
 use crate::{Mailbox, Shape};
 
 /// With four bits a tree, some hundred transfers are computed in the least time, with 512 bytes.
@@ -33,6 +35,10 @@ fn request_len(shape: &Shape) -> usize {
 
 fn answer_len(shape: &Shape) -> usize {
     shape.mailbox_len() + shape.reads() * shape.slots() * KEY_LEN
+}
+
+pub(super) fn message_lens(shape: &Shape) -> MessageLens {
+    MessageLens { opening: 0, request: request_len(shape), answer: answer_len(shape) }
 }
 
 /// The member's end.

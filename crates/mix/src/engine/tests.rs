@@ -6,7 +6,6 @@ use super::*;
 
 /// Both ends of an engine, set up.
 struct Ends {
-    shape: Shape,
     member: Box<dyn MemberEngine>,
     proxy: Box<dyn ProxyEngine>,
 }
@@ -26,7 +25,7 @@ impl Ends {
             }
         }
         assert!(member.is_ready() && proxy.is_ready());
-        Self { shape: *shape, member, proxy }
+        Self { member, proxy }
     }
 
     /// The slots, and the lengths of the messages, of an exchange whose update has to arrive.
@@ -62,9 +61,8 @@ fn reads(shape: &Shape, seed: u64) -> Vec<usize> {
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {
-    (2_usize..7, 1_usize..4, 3_usize..9, 64_usize..90).prop_map(|(members, own, reads, len)| {
-        Shape::new(members, own, 1, reads, len).unwrap()
-    })
+    (2_usize..7, 1_usize..4, 3_usize..9, 64_usize..90)
+        .prop_map(|(members, own, reads, len)| Shape::new(members, own, 1, reads, len).unwrap())
 }
 
 proptest! {
@@ -221,4 +219,26 @@ fn a_mailbox_of_ten_thousand_slots_is_read() {
     let (slots, lens) = ends.exchange(&read, &read, &reads);
     assert_eq!(slots, plain(&read, &reads));
     assert_eq!(lens, [0, 10_001 * 256 + 1_024, 10_001 * (256 + 12 * 16)]);
+}
+
+/// What is sent has the lengths that are said.
+#[test]
+fn messages_have_the_lengths_of_the_shape() {
+    for (members, own, count, len) in [(2, 1, 3, 64), (3, 2, 9, 70), (5, 3, 64, 65)] {
+        let shape = Shape::new(members, own, 1, count, len).unwrap();
+        for name in EngineName::ALL {
+            let (read, reads) = (mailbox(&shape, 1), reads(&shape, 1));
+            let (_, lens) = Ends::new(name, &shape, 1).exchange(&read, &read, &reads);
+            let said = message_lens(name, &shape);
+            assert_eq!(lens, [said.opening, said.request, said.answer], "{name}");
+        }
+    }
+}
+
+#[test]
+fn engines_have_names() {
+    for name in EngineName::ALL {
+        assert_eq!(name.to_string().parse(), Ok(name));
+    }
+    assert_eq!("Ot".parse::<EngineName>(), Err(EngineNameError));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{MAX_JOIN_LEN, MAX_SET_UP_LEN};
 use crate::Shape;
-use crate::engine::EngineName;
+use crate::engine::{self, EngineName};
 use crate::round::NONCE_LEN;
 
 /// The longest request or answer of an engine, in bytes.
@@ -102,11 +102,6 @@ impl Terms {
 
     /// The longest opening, request or answer of the engine, in bytes.
     pub fn max_body_len(&self) -> usize {
-        let (mailbox, slots, reads) =
-            (self.shape.mailbox_len(), self.shape.slots(), self.shape.reads());
-        match self.engine {
-            // Transfers of the bits of the choices; a key of 16 bytes for each slot and choice.
-            EngineName::Ot => mailbox + 16 * slots * reads + (64 << 10),
-        }
+        engine::message_lens(self.engine, &self.shape).longest()
     }
 }

@@ -116,8 +116,7 @@ fn read_group(table: &Table<'_>) -> Option<GroupConfig> {
     let slot_len = number("slot_len", 256, 4096);
     let interval_ms = milliseconds("interval_ms", 1000);
     let min_interval_ms = milliseconds("min_interval_ms", 200);
-    let engines = EngineName::ALL.map(|engine| (format!("{engine:?}").to_lowercase(), engine));
-    let engines = engines.each_ref().map(|(name, engine)| (name.as_str(), *engine));
+    let engines = EngineName::ALL.map(|engine| (engine.as_str(), engine));
     let engine = match table.get("engine") {
         None => Some(EngineName::Ot),
         Some(value) => value.choice(&engines),

@@ -1,0 +1,274 @@
+//! Slots by a garbled circuit, the engine `circuit`. The member is the garbler, and the proxy
+//! evaluates: slot j of the mailbox is the sum of all slots, each and-ed with a bit that is 1 for
+//! slot j only.
+//!
+//! These bits are the garbler's own, so an AND is the generator's half of a half gate (Zahur,
+//! Rosulek, Evans 2015), of one ciphertext: H(x) + H(x + d) + a, where x and x + d (exclusive or)
+//! are the labels of the proxy's bit, and `a` is the member's. What comes after it is only added,
+//! for nothing, and decoded by the garbler itself: labels of one bit are enough, so a ciphertext
+//! has one bit. The q ANDs of one bit of the mailbox have bits of one hash. Masks and updates are
+//! added outside the circuit.
+//!
+//! The labels of the proxy's bits are those of extended transfers, whose receiver it is: its
+//! message is the opening, which goes out with the round, so that an exchange is one round trip.
+//! Both ends add what they have as they go, and so keep q slots of an exchange, and not a mailbox
+//! of labels.
+
+use blocks::Block;
+use ot::extension::{Extension, Kind, Security};
+use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
+
+use crate::engine::transfers::{ReceiverEnd, SenderEnd, blocks_of};
+use crate::engine::{
+    EngineError, MemberEngine, MessageLens, ProxyEngine, check_exchange, check_len,
+};
+use crate::{Mailbox, Shape};
+
+/// Four bits a tree: half the bytes of two, and less computation than eight.
+const EXTENSION: Extension = Extension { kind: Kind::SoftSpoken4, security: Security::SemiHonest };
+
+/// The transfers of a slot: one for each bit.
+fn transfers(shape: &Shape) -> usize {
+    8 * shape.slot_len()
+}
+
+/// The bytes of a slot's transfers in the opening.
+fn opened_len(shape: &Shape) -> usize {
+    EXTENSION.message_len(transfers(shape))
+}
+
+/// The bytes of q slots: a slot's ciphertexts, and an answer.
+fn read_len(shape: &Shape) -> usize {
+    shape.reads() * shape.slot_len()
+}
+
+pub(super) fn message_lens(shape: &Shape) -> MessageLens {
+    MessageLens {
+        opening: shape.slots() * opened_len(shape),
+        request: shape.mailbox_len() + shape.slots() * read_len(shape),
+        answer: read_len(shape),
+    }
+}
+
+/// The member's end.
+pub(super) struct Member {
+    shape: Shape,
+    end: SenderEnd,
+    /// What the answer to the last request has besides the slots.
+    added: Option<Zeroizing<Vec<u8>>>,
+}
+
+impl Member {
+    pub(super) fn new(shape: Shape, seed: [u8; 32]) -> Self {
+        let [offset, seed] = blocks_of(seed);
+        Self { shape, end: SenderEnd::new(EXTENSION, offset, seed), added: None }
+    }
+}
+
+impl MemberEngine for Member {
+    fn poll_set_up(&mut self) -> Option<Vec<u8>> {
+        self.end.poll_set_up()
+    }
+
+    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        self.end.handle_set_up(message)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.end.is_ready()
+    }
+
+    fn request(
+        &mut self,
+        opening: &[u8],
+        update: &Mailbox,
+        reads: &[usize],
+    ) -> Result<Vec<u8>, EngineError> {
+        let sender = self.end.sender()?;
+        let lens = message_lens(&self.shape);
+        check_len(opening, lens.opening)?;
+        check_exchange(&self.shape, update, reads)?;
+
+        let mut pairs = Zeroizing::new(vec![[Block::ZERO; 2]; transfers(&self.shape)]);
+        let mut differences = Zeroizing::new(vec![0; pairs.len()]);
+        let mut sums = Zeroizing::new(vec![0; pairs.len()]);
+        let mut request = Vec::with_capacity(lens.request);
+        request.extend_from_slice(update.as_bytes());
+        for (slot, opened) in opening.chunks_exact(opened_len(&self.shape)).enumerate() {
+            sender.random(opened, &mut pairs)?;
+            for ((pair, difference), sum) in
+                pairs.iter().zip(differences.iter_mut()).zip(sums.iter_mut())
+            {
+                let [zero, one] = pair.map(low_half);
+                *difference = zero ^ one;
+                *sum ^= zero;
+            }
+            let begin = request.len();
+            request.resize(begin + read_len(&self.shape), 0);
+            let ciphertexts = &mut request[begin..];
+            add_slices(&differences, ciphertexts);
+            for (read, ciphertexts) in
+                reads.iter().zip(ciphertexts.chunks_exact_mut(self.shape.slot_len()))
+            {
+                // All ones for the slot that is read.
+                let selection = slot.ct_eq(read).unwrap_u8().wrapping_neg();
+                for byte in ciphertexts {
+                    *byte ^= selection;
+                }
+            }
+        }
+        let mut added = Zeroizing::new(vec![0; read_len(&self.shape)]);
+        add_slices(&sums, &mut added);
+        self.added = Some(added);
+        Ok(request)
+    }
+
+    fn slots(&mut self, answer: &[u8]) -> Result<Vec<Vec<u8>>, EngineError> {
+        let added = self.added.take().ok_or(EngineError::OutOfTurn)?;
+        check_len(answer, read_len(&self.shape))?;
+        let slot_len = self.shape.slot_len();
+        let slots = answer.chunks_exact(slot_len).zip(added.chunks_exact(slot_len));
+        Ok(slots
+            .map(|(answer, added)| answer.iter().zip(added).map(|(a, b)| a ^ b).collect())
+            .collect())
+    }
+}
+
+/// The proxy's end.
+pub(super) struct Proxy {
+    shape: Shape,
+    end: ReceiverEnd,
+    /// Of the last opening: the sum of what the labels of the bits hash to.
+    sum: Option<Zeroizing<Vec<u8>>>,
+}
+
+impl Proxy {
+    pub(super) fn new(shape: Shape, seed: [u8; 32]) -> Self {
+        let [seed, _] = blocks_of(seed);
+        Self { shape, end: ReceiverEnd::new(EXTENSION, seed), sum: None }
+    }
+}
+
+impl ProxyEngine for Proxy {
+    fn poll_set_up(&mut self) -> Option<Vec<u8>> {
+        self.end.poll_set_up()
+    }
+
+    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        self.end.handle_set_up(message)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.end.is_ready()
+    }
+
+    fn opening(&mut self, read: &Mailbox) -> Result<Vec<u8>, EngineError> {
+        let receiver = self.end.receiver()?;
+        check_len(read.as_bytes(), self.shape.mailbox_len())?;
+        let mut chosen = Zeroizing::new(vec![Block::ZERO; transfers(&self.shape)]);
+        let mut sums = Zeroizing::new(vec![0; chosen.len()]);
+        let mut opening = Vec::with_capacity(message_lens(&self.shape).opening);
+        for slot in 0..self.shape.slots() {
+            receiver.random(read.slot(slot), &mut chosen, &mut opening)?;
+            sums.iter_mut().zip(chosen.iter()).for_each(|(sum, block)| *sum ^= low_half(*block));
+        }
+        let mut sum = Zeroizing::new(vec![0; read_len(&self.shape)]);
+        add_slices(&sums, &mut sum);
+        self.sum = Some(sum);
+        Ok(opening)
+    }
+
+    fn answer(
+        &mut self,
+        request: &[u8],
+        read: &Mailbox,
+    ) -> Result<(Mailbox, Vec<u8>), EngineError> {
+        self.end.receiver()?;
+        check_len(request, message_lens(&self.shape).request)?;
+        check_len(read.as_bytes(), self.shape.mailbox_len())?;
+        let mut sum = self.sum.take().ok_or(EngineError::OutOfTurn)?;
+        let (update, ciphertexts) = request.split_at(self.shape.mailbox_len());
+        let slot_len = self.shape.slot_len();
+        for (slot, ciphertexts) in ciphertexts.chunks_exact(read_len(&self.shape)).enumerate() {
+            let bits = read.slot(slot);
+            for (sum, ciphertexts) in
+                sum.chunks_exact_mut(slot_len).zip(ciphertexts.chunks_exact(slot_len))
+            {
+                for ((sum, bits), ciphertext) in sum.iter_mut().zip(bits).zip(ciphertexts) {
+                    *sum ^= bits & ciphertext;
+                }
+            }
+        }
+        let update = Mailbox::from_bytes(&self.shape, update.to_vec());
+        Ok((update.expect("as many bytes as a mailbox has"), sum.to_vec()))
+    }
+}
+
+/// One bit for each of up to 64 reads.
+#[inline]
+fn low_half(block: Block) -> u64 {
+    let (halves, _) = Block::bytes_of(std::slice::from_ref(&block)).as_chunks::<8>();
+    u64::from_le_bytes(halves[0])
+}
+
+/// Adds bit j of word i to bit i of slice j, where `to` has slices of as many bits as words.
+fn add_slices(words: &[u64], to: &mut [u8]) {
+    let (bytes, _) = words.as_chunks::<8>();
+    for (group, slices) in to.chunks_mut(8 * bytes.len()).enumerate() {
+        for (at, words) in bytes.iter().enumerate() {
+            let column = transpose(words.map(|word| word.to_le_bytes()[group]));
+            let slices = slices.iter_mut().skip(at).step_by(bytes.len());
+            slices.zip(column).for_each(|(byte, bits)| *byte ^= bits);
+        }
+    }
+}
+
+/// The transpose of a matrix of 8 times 8 bits.
+#[inline]
+fn transpose(rows: [u8; 8]) -> [u8; 8] {
+    let mut bits = u64::from_le_bytes(rows);
+    for (distance, upper) in
+        [(7, 0x00AA_00AA_00AA_00AA), (14, 0x0000_CCCC_0000_CCCC), (28, 0x0000_0000_F0F0_F0F0)]
+    {
+        let different = (bits ^ bits >> distance) & upper;
+        bits ^= different ^ different << distance;
+    }
+    bits.to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_cut_into_slices() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for (words, slices) in [(8, 1), (64, 3), (16, 8), (24, 13), (512, 64)] {
+            let words: Vec<u64> = (0..words).map(|_| random.u64(..)).collect();
+            let before: Vec<u8> = (0..words.len() / 8 * slices).map(|_| random.u8(..)).collect();
+            let mut after = before.clone();
+            add_slices(&words, &mut after);
+            let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (at % 8) & 1;
+            for slice in 0..slices {
+                for (i, word) in words.iter().enumerate() {
+                    let at = slice * words.len() + i;
+                    let expected = bit(&before, at) ^ u8::from(word >> slice & 1 == 1);
+                    assert_eq!(bit(&after, at), expected, "bit {slice} of word {i}");
+                }
+            }
+        }
+    }
+
+    /// N = 201, L = 256, q = 12: 4 bytes for each bit of the mailbox, and 12 for each byte.
+    #[test]
+    fn messages_have_one_ciphertext_of_a_bit_for_an_and() {
+        let shape = Shape::new(100, 2, 1, 12, 256).unwrap();
+        let expected = MessageLens {
+            opening: 201 * 256 * 8 * 4,
+            request: 201 * 256 * (1 + 12),
+            answer: 256 * 12,
+        };
+        assert_eq!(message_lens(&shape), expected);
+    }
+}
