@@ -407,3 +407,6 @@ impl Client {
 fn micros(since_1970: Duration) -> u64 {
     u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

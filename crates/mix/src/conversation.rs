@@ -78,16 +78,22 @@ impl Conversation {
     }
 
     /// The slot to write to the partner in this exchange: the next fragment, or, with `again` or
-    /// without a new one, the one that was sent least recently; and an acknowledgement.
+    /// without a new one, one that was sent: with `awaited` the one that the partner awaits, else
+    /// the one that was sent least recently; and an acknowledgement.
+    ///
+    /// The caller draws `awaited`: fragments in a fixed order, of which the partner reads each
+    /// fourth, could be the same four for ever.
     pub(crate) fn write(
         &mut self,
         exchange: u64,
         again: bool,
+        awaited: bool,
         slot_len: usize,
     ) -> Zeroizing<Vec<u8>> {
         let (acknowledged_stream, acknowledged) = self.incoming.acknowledge();
         let stream = self.outgoing.stream();
-        let (number, last, text) = self.outgoing.next(exchange, again).unwrap_or((0, false, &[]));
+        let next = self.outgoing.next(exchange, again, awaited);
+        let (number, last, text) = next.unwrap_or((0, false, &[]));
         Content { stream, number, acknowledged_stream, acknowledged, last, text }.encode(slot_len)
     }
 

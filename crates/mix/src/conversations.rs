@@ -144,15 +144,16 @@ impl Conversations {
         Ok(id)
     }
 
-    /// The slot to write to a partner, which was among [`Self::iter`].
+    /// The slot to write to a partner, which was among [`Self::iter`]: see [`Conversation::write`].
     pub(crate) fn write(
         &mut self,
         exchange: u64,
         partner: &PublicKey,
         again: bool,
+        awaited: bool,
         slot_len: usize,
     ) -> Zeroizing<Vec<u8>> {
-        self.with(partner).write(exchange, again, slot_len)
+        self.with(partner).write(exchange, again, awaited, slot_len)
     }
 
     /// Takes a slot of a partner.

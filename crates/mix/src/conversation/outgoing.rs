@@ -96,13 +96,20 @@ impl Outgoing {
 
     /// The number of the fragment to send in this exchange, whether it is the last one of its
     /// message, and its text: the first that was never sent, or, with `again` or without such a
-    /// one, that which was sent least recently.
-    pub(super) fn next(&mut self, exchange: u64, again: bool) -> Option<(u32, bool, &[u8])> {
+    /// one, one that was sent: the first of these, which the partner awaits, or the one that was
+    /// sent least recently.
+    pub(super) fn next(
+        &mut self,
+        exchange: u64,
+        again: bool,
+        awaited: bool,
+    ) -> Option<(u32, bool, &[u8])> {
         let oldest = (0..self.sent.len()).min_by_key(|&index| self.sent[index]);
         let index = match oldest {
             Some(oldest) if again || !self.has_new() => {
-                self.sent[oldest] = exchange;
-                oldest
+                let index = if awaited { 0 } else { oldest };
+                self.sent[index] = exchange;
+                index
             }
             _ if self.has_new() => {
                 self.sent.push_back(exchange);

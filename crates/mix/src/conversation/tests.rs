@@ -50,8 +50,12 @@ impl End {
     }
 
     fn write(&mut self, again: bool) -> Zeroizing<Vec<u8>> {
+        self.write_awaited(again, false)
+    }
+
+    fn write_awaited(&mut self, again: bool, awaited: bool) -> Zeroizing<Vec<u8>> {
         self.exchange += 1;
-        self.conversation.write(self.exchange, again, SLOT_LEN)
+        self.conversation.write(self.exchange, again, awaited, SLOT_LEN)
     }
 
     fn read(&mut self, slot: &[u8], store: bool) {
@@ -223,4 +227,23 @@ fn too_much_text_is_refused_and_from_a_partner_dropped() {
         bob.read(&content.encode(SLOT_LEN), true);
     }
     assert_eq!(bob.messages, ["y".repeat(CAPACITY)]);
+}
+
+#[test]
+fn fragments_arrive_if_each_fourth_slot_is_read() {
+    for every in [2, 3, 4, 8, 16] {
+        let mut rng = fastrand::Rng::with_seed(every);
+        let mut ends = [End::new(1), End::new(2)];
+        let text = "x".repeat(40 * CAPACITY);
+        ends[0].send(&text);
+        for exchange in 0..40 * 8 * every {
+            let slots = [0, 1].map(|end| ends[end].write_awaited(exchange % 8 == 0, rng.bool()));
+            if exchange % every == 1 {
+                ends[1].read(&slots[0], true);
+            }
+            ends[0].read(&slots[1], true);
+        }
+        assert!(ends[1].messages.iter().eq([&text]), "each {every}th");
+        assert_eq!(ends[0].delivered, [1]);
+    }
 }

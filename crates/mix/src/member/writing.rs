@@ -57,13 +57,14 @@ impl Member {
             if slots.len() == shape.writes() {
                 break;
             }
+            let awaited = self.below(2) == 0;
             let pair = self.pairs[partner].as_ref().expect("a conversation is with another member");
             let offset = pair.to.offset(at.epoch, at.round, shape.slots_per_member());
             // Of two messages in the same slot one waits.
             let Some(index) = free.iter().position(|&free| free == offset) else { continue };
             free.remove(index);
-            let key = &self.epoch.members()[partner].key;
-            let mut slot = self.conversations.write(self.exchange, key, again, shape.slot_len());
+            let (key, len) = (&self.epoch.members()[partner].key, shape.slot_len());
+            let mut slot = self.conversations.write(self.exchange, key, again, awaited, len);
             pair.to.seal(at, &mut slot);
             slots.push((offset, slot));
         }

@@ -1,0 +1,3 @@
+mod person;
+mod simulation;
+mod world;

@@ -1,0 +1,164 @@
+//! A member with its client, what it has on disk, and what the person has said and read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keys::SecretKey;
+
+use crate::client::{Client, ClientEvent, ClientSettings, ClientStatus};
+use crate::member::MessageId;
+use crate::membership::{GroupAddress, Invitation, Name};
+
+/// The administrator, and the others by their places.
+pub(super) const NAMES: [&str; 3] = ["alice", "bob", "carol"];
+
+pub(super) fn secret(person: usize) -> SecretKey {
+    SecretKey::new(&[u8::try_from(person + 1).unwrap(); 32])
+}
+
+pub(super) fn group() -> GroupAddress {
+    GroupAddress {
+        proxy_address: "127.0.0.1:6700".into(),
+        proxy: SecretKey::new(&[99; 32]).public(),
+        group: "friends".parse().unwrap(),
+        administrator: secret(0).public(),
+    }
+}
+
+/// What has happened to a person since its state was stored: if the client stops before it is
+/// stored again, all of it is undone or happens again.
+#[derive(Default)]
+struct SinceStored {
+    said: Vec<(String, MessageId, String)>,
+    read: Vec<(String, String)>,
+    delivered: Vec<MessageId>,
+}
+
+pub(super) struct Person {
+    number: usize,
+    pub(super) client: Client,
+    stored: Option<Vec<u8>>,
+    /// What it joins with, until it is a member.
+    pub(super) invitation: Option<String>,
+    since_stored: SinceStored,
+    /// Texts that are in the stored state, by receiver, and their numbers.
+    pub(super) said: BTreeMap<String, Vec<String>>,
+    waiting: BTreeMap<MessageId, String>,
+    /// Texts that were read, by sender.
+    pub(super) read: BTreeMap<String, Vec<String>>,
+    /// What else the client has told.
+    pub(super) told: Vec<ClientEvent>,
+    /// The time that has passed when the simulation began.
+    began: Instant,
+}
+
+/// The calendar when the simulation begins.
+const SINCE_1970: Duration = Duration::from_secs(1_800_000_000);
+
+impl Person {
+    pub(super) fn new(number: usize, began: Instant, seed: u64) -> Self {
+        Self {
+            number,
+            client: open(number, began, began, None, None, seed),
+            stored: None,
+            invitation: None,
+            since_stored: SinceStored::default(),
+            said: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            read: BTreeMap::new(),
+            told: Vec::new(),
+            began,
+        }
+    }
+
+    /// Starts the client from what is stored; what was not is lost.
+    pub(super) fn start(&mut self, now: Instant, seed: u64) {
+        self.since_stored = SinceStored::default();
+        let invitation = self.invitation.as_deref().map(|code| Invitation::parse(code).unwrap());
+        let stored = self.stored.as_deref();
+        self.client = open(self.number, self.began, now, stored, invitation, seed);
+    }
+
+    /// Stores the state, if it has changed.
+    pub(super) fn store(&mut self) -> bool {
+        let Some(state) = self.client.poll_store() else { return false };
+        self.stored = Some(state.to_vec());
+        if self.client.status().epoch > 0 {
+            self.invitation = None;
+        }
+        let SinceStored { said, read, delivered } = std::mem::take(&mut self.since_stored);
+        for (to, id, text) in said {
+            assert!(self.waiting.insert(id, to.clone()).is_none(), "a number was used before");
+            self.said.entry(to).or_default().push(text);
+        }
+        for (from, text) in read {
+            self.read.entry(from).or_default().push(text);
+        }
+        for id in delivered {
+            self.waiting.remove(&id);
+        }
+        true
+    }
+
+    /// Reads an event, if there is one. A message is the next one of its sender.
+    pub(super) fn read_event(&mut self) -> bool {
+        let Some(event) = self.client.poll_event() else { return false };
+        match event {
+            ClientEvent::Message { from, text } => {
+                let unstored = self.since_stored.read.iter().filter(|it| it.0 == from).count();
+                let count = self.read.get(&from).map_or(0, Vec::len) + unstored;
+                let expected = format!("{count} from {from} to {}", NAMES[self.number]);
+                assert!(text.starts_with(&expected), "{text}, and not {expected}");
+                self.since_stored.read.push((from, text));
+            }
+            ClientEvent::Delivered { id, to } => {
+                assert_eq!(self.waiting.get(&id), Some(&to), "delivered twice, or never sent");
+                assert!(!self.since_stored.delivered.contains(&id), "delivered twice");
+                self.since_stored.delivered.push(id);
+            }
+            other => self.told.push(other),
+        }
+        true
+    }
+
+    /// Says something, if the client takes it.
+    pub(super) fn say(&mut self, to: &str, padding: &str) -> bool {
+        let unstored = self.since_stored.said.iter().filter(|it| it.0 == to).count();
+        let count = self.said.get(to).map_or(0, Vec::len) + unstored;
+        let text = format!("{count} from {} to {to}{padding}", NAMES[self.number]);
+        let Ok(id) = self.client.send(to, &text) else { return false };
+        self.since_stored.said.push((to.to_owned(), id, text));
+        true
+    }
+
+    pub(super) fn status(&self) -> ClientStatus {
+        self.client.status()
+    }
+
+    /// How many messages were not delivered.
+    pub(super) fn undelivered(&self) -> usize {
+        self.waiting.len() + self.since_stored.said.len()
+    }
+}
+
+fn open(
+    number: usize,
+    began: Instant,
+    now: Instant,
+    stored: Option<&[u8]>,
+    invitation: Option<Invitation>,
+    seed: u64,
+) -> Client {
+    let settings = ClientSettings {
+        group: group(),
+        name: Name::new(NAMES[number]).unwrap(),
+        invitation,
+        least_participants: 2,
+        now,
+        since_1970: SINCE_1970 + now.duration_since(began),
+    };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_be_bytes());
+    Client::new(settings, Arc::new(secret(number)), stored, bytes).unwrap()
+}
