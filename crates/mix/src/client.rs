@@ -21,7 +21,8 @@ use zeroize::Zeroizing;
 
 use self::epochs::Epochs;
 pub use self::event::{
-    ClientError, ClientEvent, ClientSendError, ClientStatus, NotAdministrator, StoredError,
+    ClientError, ClientEvent, ClientSendError, ClientStatus, LeaveError, NotAdministrator,
+    StoredError,
 };
 use self::link::Link;
 use self::state::State;
@@ -270,14 +271,23 @@ impl Client {
     }
 
     /// Asks the administrator to be left out of the group, of which the next epoch is without this
-    /// member. Returns false if there is no connection, or this is the administrator.
-    pub fn leave(&mut self, now: Instant) -> bool {
-        let may_leave = self.link.is_some() && self.administrator.is_none();
-        if may_leave {
-            let number = self.epochs.next_number(self.calendar(now));
-            self.send_notice(Notice::Leave { number });
+    /// member.
+    ///
+    /// # Errors
+    /// If this is the administrator or no member, or the proxy cannot be told now.
+    pub fn leave(&mut self, now: Instant) -> Result<(), LeaveError> {
+        if self.administrator.is_some() {
+            return Err(LeaveError::Administrator);
         }
-        may_leave
+        if !self.epochs.is_member() {
+            return Err(LeaveError::NotAMember);
+        }
+        if self.link.is_none() {
+            return Err(LeaveError::NotConnected);
+        }
+        let number = self.epochs.next_number(self.calendar(now));
+        self.send_notice(Notice::Leave { number });
+        Ok(())
     }
 
     /// How the client does.
@@ -358,6 +368,7 @@ impl Client {
                     let since = *self.not_of_round_since.get_or_insert(round);
                     ClientEvent::NotOfThisRound { round, since }
                 }
+                member::Event::LeftOut { round } => ClientEvent::LeftOut { round },
             });
         }
         if is_right {

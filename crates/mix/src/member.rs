@@ -37,6 +37,8 @@ pub struct Member {
     exchange: u64,
     /// The greatest round of the epoch in which it has begun one.
     round: u64,
+    /// The last round of the epoch in which it got an answer; 0: none. It is a participant of it.
+    answered: u64,
     /// The member that is read next in search of new conversations.
     scan: u16,
     /// What it wrote in its last exchanges, to compare.
@@ -83,6 +85,11 @@ pub enum Event {
     /// The mailbox is not that of this round and these participants: the proxy has replayed or
     /// changed it, or a member has written into a slot that is not its own. Nothing of it is used.
     NotOfThisRound {
+        /// The round.
+        round: u64,
+    },
+    /// The proxy has answered this member in a round, and does not list it as a participant.
+    LeftOut {
         /// The round.
         round: u64,
     },
@@ -172,6 +179,7 @@ impl Member {
             anonymity_set: 0,
             exchange: 0,
             round: 0,
+            answered: 0,
             scan: 0,
             written: VecDeque::new(),
             reading: None,
@@ -197,7 +205,7 @@ impl Member {
         self.conversations.begin_epoch(capacity(self.epoch.shape().slot_len()), |key| {
             self.numbers.contains_key(key)
         });
-        (self.round, self.scan, self.reading) = (0, 0, None);
+        (self.round, self.answered, self.scan, self.reading) = (0, 0, 0, None);
         self.written.clear();
     }
 
@@ -210,11 +218,21 @@ impl Member {
         self.check(start)?;
         self.exchange += 1;
         self.round = start.round;
+        self.check_listed(start);
         let (nonce, update) = self.write(start.round);
         let reading = self.choose(start);
         let reads = reading.slots().collect();
         self.reading = Some(reading);
         Ok(Exchange { nonce, update, reads })
+    }
+
+    /// Reports if this member has taken part in the round that is read, and is not listed.
+    fn check_listed(&mut self, start: &RoundStart) {
+        let own = self.epoch.own();
+        let read = start.read.as_ref().filter(|read| read.round == self.answered);
+        if read.is_some_and(|read| read.participants.iter().all(|it| it.member != own)) {
+            self.events.push_back(Event::LeftOut { round: self.answered });
+        }
     }
 
     fn check(&self, start: &RoundStart) -> Result<(), MemberError> {
@@ -238,6 +256,7 @@ impl Member {
     /// Takes the slots of the last exchange, in the order of its `reads`. Ignored if nothing was to
     /// be read in it.
     pub fn handle_slots(&mut self, slots: &[Vec<u8>]) {
+        self.answered = self.round;
         if let Some(reading) = self.reading.take() {
             self.read(&reading, slots);
         }

@@ -40,6 +40,11 @@ pub enum ClientEvent {
         /// The first such round since the last one that was right.
         since: u64,
     },
+    /// The proxy has answered this client in a round, and does not list it as a participant.
+    LeftOut {
+        /// The round.
+        round: u64,
+    },
     /// To the administrator: somebody has been admitted.
     Admitted {
         /// By this name.
@@ -74,6 +79,11 @@ impl fmt::Display for ClientEvent {
                 "the mailbox of round {round} is not the one that the members filled, since round \
                  {since}: the proxy repeats an old one, or a member destroys messages; yours wait. \
                  If it goes on, tell the proxy's operator"
+            ),
+            Self::LeftOut { round } => write!(
+                f,
+                "the proxy has left this member out of round {round}, in which it took part: what \
+                 was written in it is sent again. If it goes on, tell the proxy's operator"
             ),
             Self::Admitted { name } => write!(f, "{name} has joined the group"),
             Self::NotAdmitted { name: Some(name), reason } => {
@@ -185,6 +195,20 @@ pub enum ClientSendError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("only the group's administrator can do this")]
 pub struct NotAdministrator;
+
+/// Why a client does not leave its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeaveError {
+    /// It is the administrator.
+    #[error("the administrator cannot leave the group, which would have no epochs without it")]
+    Administrator,
+    /// It is no member.
+    #[error("not a member of the group yet: end the chat, and nothing is left of it")]
+    NotAMember,
+    /// The proxy cannot be told.
+    #[error("not left: there is no connection to the proxy; leave again when there is one")]
+    NotConnected,
+}
 
 /// The state of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]

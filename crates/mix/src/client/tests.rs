@@ -1,3 +1,4 @@
+mod faults;
 mod person;
 mod simulation;
 mod world;

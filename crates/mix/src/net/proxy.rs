@@ -1,6 +1,7 @@
 //! The proxy: moves messages between connections and the groups, each of which decides alone.
 
 mod config;
+mod greeting;
 mod group;
 mod status;
 mod workers;
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use transport::{Connection, Listener, Messages, Options, Security};
 use super::outbox::{Outbox, STACK_LEN};
 use super::state::{StateFileError, StateFolder};
 use crate::wire::{GroupName, Hello, MAX_GREETING_LEN, Refusal, ToMember, WireError};
+use greeting::{Greeting, Greetings};
 use group::GroupRunner;
 use workers::Workers;
 
@@ -29,14 +31,14 @@ pub use config::{Config, GroupConfig, KEYS};
 pub use group::Seen;
 pub use status::{GroupStatus, Status};
 
-/// The most connections at a time that have no group yet.
-const MAX_GREETING: usize = 256;
-
 /// How long a connection may take to say which group it wants to talk to.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a connection may be silent besides some rounds. A member sends something in each.
 const SILENCE: Duration = Duration::from_secs(60);
+
+/// How long it may take to tell all members that the proxy ends.
+const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether the proxy is to stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(100);
@@ -89,7 +91,7 @@ struct Shared {
     key: PublicKey,
     started: Instant,
     next_connection: AtomicU64,
-    greeting: AtomicUsize,
+    greetings: Greetings,
     refused: AtomicU64,
     refusals: Mutex<LogRateLimiter>,
     is_stopping: AtomicBool,
@@ -114,7 +116,7 @@ impl Proxy {
             key,
             started: Instant::now(),
             next_connection: AtomicU64::new(0),
-            greeting: AtomicUsize::new(0),
+            greetings: Greetings::default(),
             refused: AtomicU64::new(0),
             refusals: Mutex::default(),
             is_stopping: AtomicBool::new(false),
@@ -156,8 +158,9 @@ impl Proxy {
                 Err(error) => break Err(error.into()),
             }
         };
+        let deadline = Instant::now() + LAST_BYTES_TIMEOUT;
         for group in lock(&shared.groups).values() {
-            group.stop();
+            group.stop(deadline);
         }
         ended
     }
@@ -233,24 +236,22 @@ impl Shared {
 
     /// Talks to a client in threads of its own.
     fn spawn(self: &Arc<Self>, connection: Connection) {
-        if self.greeting.fetch_add(1, Ordering::Relaxed) >= MAX_GREETING {
-            self.greeting.fetch_sub(1, Ordering::Relaxed);
-            self.refuse(&connection, "too many others begin to talk");
-            return;
-        }
+        let greeting = match self.greetings.begin(connection.peer_addr().ip()) {
+            Ok(greeting) => greeting,
+            Err(why) => return self.refuse(&connection, why),
+        };
         let shared = self.clone();
-        let work = move || shared.talk(connection);
+        let work = move || shared.talk(connection, greeting);
         let builder = thread::Builder::new().name("mix-read".into()).stack_size(STACK_LEN);
         if let Err(error) = builder.spawn(work) {
-            self.greeting.fetch_sub(1, Ordering::Relaxed);
             warn!(%error, "a connection is closed: no threads");
         }
     }
 
     /// Takes the greeting of a client, and what comes after it.
-    fn talk(&self, mut connection: Connection) {
+    fn talk(&self, mut connection: Connection, greeting: Greeting) {
         let greeted = self.greet(&mut connection);
-        self.greeting.fetch_sub(1, Ordering::Relaxed);
+        drop(greeting);
         let (group, key) = match greeted {
             Ok(greeted) => greeted,
             Err(Some(refusal)) => {

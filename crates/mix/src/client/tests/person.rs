@@ -37,6 +37,8 @@ struct SinceStored {
 
 pub(super) struct Person {
     number: usize,
+    /// With which it joins.
+    pub(super) name: String,
     pub(super) client: Client,
     stored: Option<Vec<u8>>,
     /// What it joins with, until it is a member.
@@ -60,7 +62,8 @@ impl Person {
     pub(super) fn new(number: usize, began: Instant, seed: u64) -> Self {
         Self {
             number,
-            client: open(number, began, began, None, None, seed),
+            name: NAMES[number].into(),
+            client: open((number, NAMES[number]), began, began, None, None, seed),
             stored: None,
             invitation: None,
             since_stored: SinceStored::default(),
@@ -77,7 +80,8 @@ impl Person {
         self.since_stored = SinceStored::default();
         let invitation = self.invitation.as_deref().map(|code| Invitation::parse(code).unwrap());
         let stored = self.stored.as_deref();
-        self.client = open(self.number, self.began, now, stored, invitation, seed);
+        let member = (self.number, &*self.name);
+        self.client = open(member, self.began, now, stored, invitation, seed);
     }
 
     /// Stores the state, if it has changed.
@@ -143,7 +147,7 @@ impl Person {
 }
 
 fn open(
-    number: usize,
+    (number, name): (usize, &str),
     began: Instant,
     now: Instant,
     stored: Option<&[u8]>,
@@ -152,7 +156,7 @@ fn open(
 ) -> Client {
     let settings = ClientSettings {
         group: group(),
-        name: Name::new(NAMES[number]).unwrap(),
+        name: Name::new(name).unwrap(),
         invitation,
         least_participants: 2,
         now,

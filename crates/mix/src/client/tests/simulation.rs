@@ -1,8 +1,6 @@
 //! A thousand rounds of three clients and a proxy, which are killed at any step and start again
 //! from what they have stored, over connections that are cut or lose messages.
 
-use std::time::Duration;
-
 use super::person::NAMES;
 use super::world::{Faults, World};
 use crate::client::ClientError;
@@ -32,7 +30,7 @@ fn run(seed: u64) -> (u64, usize) {
             speak(&mut world);
         }
     }
-    world.finish(Duration::from_secs(120));
+    world.finish();
     world.check_all_read();
     for (person, error) in &world.errors {
         let is_fair = match error {

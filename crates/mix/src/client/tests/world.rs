@@ -12,8 +12,10 @@ use crate::client::{ClientError, ClientEvent};
 use crate::engine::EngineName;
 use crate::group::{Group, GroupEvent, GroupSettings, Job, Transmit};
 use crate::membership::{Invitation, Name};
-use crate::wire::{Hello, Refusal, Terms};
+use crate::wire::{Hello, Refusal, Terms, ToMember};
 
+/// For how long invitations last that all can use.
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
 const TICK: Duration = Duration::from_millis(5);
 pub(super) const INTERVAL: Duration = Duration::from_millis(400);
 const LEAST: Duration = Duration::from_millis(40);
@@ -35,6 +37,9 @@ pub(super) struct Faults {
     /// A day passes. In a million ticks.
     pub(super) days: u32,
 }
+
+/// What a dishonest proxy does with a message to a person.
+type Tamper = Box<dyn FnMut(usize, &mut ToMember)>;
 
 /// One direction of a connection: messages arrive in order.
 #[derive(Default)]
@@ -67,6 +72,7 @@ pub(super) struct World {
     connect_at: Vec<Option<Instant>>,
     next_id: u64,
     seeds: u64,
+    pub(super) tamper: Option<Tamper>,
     /// Rounds that were closed.
     pub(super) rounds: u64,
     pub(super) restarts: u64,
@@ -88,6 +94,27 @@ pub(super) fn settings() -> GroupSettings {
 impl World {
     /// The administrator connects; the others join by invitations.
     pub(super) fn new(seed: u64, faults: Faults) -> Self {
+        let mut world = Self::founded(seed);
+        for (number, name) in NAMES.iter().enumerate().skip(1) {
+            let invitation = world.invite(name, YEAR);
+            world.people[number].invitation = Some(invitation.code().to_string());
+            world.restart(number);
+        }
+        world.faults = faults;
+        world
+    }
+
+    /// All are in the group and make exchanges, without faults.
+    pub(super) fn of_members(seed: u64) -> Self {
+        let mut world = Self::new(seed, Faults::default());
+        world.run_until("all take part", |world| {
+            world.people.iter().all(|it| it.status().anonymity_set == NAMES.len())
+        });
+        world
+    }
+
+    /// The administrator connects, and nobody else.
+    pub(super) fn founded(seed: u64) -> Self {
         let now = Instant::now();
         let people = (0..NAMES.len()).map(|number| Person::new(number, now, seed << 32)).collect();
         let mut world = Self {
@@ -103,6 +130,7 @@ impl World {
             connect_at: vec![None; NAMES.len()],
             next_id: 0,
             seeds: seed << 32,
+            tamper: None,
             rounds: 0,
             restarts: 0,
             errors: Vec::new(),
@@ -110,19 +138,12 @@ impl World {
         };
         world.start_proxy();
         world.connect_at[0] = Some(now);
-        for (number, name) in NAMES.iter().enumerate().skip(1) {
-            let invitation = world.invite(name);
-            world.people[number].invitation = Some(invitation.code().to_string());
-            world.restart(number);
-        }
-        world.faults = faults;
         world
     }
 
-    pub(super) fn invite(&mut self, name: &str) -> Invitation {
-        let year = Duration::from_secs(365 * 86_400);
+    pub(super) fn invite(&mut self, name: &str, lasts: Duration) -> Invitation {
         let administrator = &mut self.people[0];
-        let invited = administrator.client.invite(self.now, Name::new(name).unwrap(), year);
+        let invited = administrator.client.invite(self.now, Name::new(name).unwrap(), lasts);
         administrator.store();
         invited.unwrap()
     }
@@ -384,6 +405,14 @@ impl World {
         if wire.is_cut {
             return;
         }
+        let mut message = message;
+        if let Some(tamper) = &mut self.tamper {
+            let is_first = message[0] == 1;
+            let terms = (!is_first).then(|| settings().terms);
+            let mut changed = ToMember::decode(&message, terms.as_ref()).unwrap();
+            tamper(wire.person, &mut changed);
+            message = changed.encode();
+        }
         if is_lost {
             wire.client_ends = Some(due + Duration::from_millis(NOTICE_MS));
         } else {
@@ -395,15 +424,22 @@ impl World {
         }
     }
 
-    /// Runs until no message waits.
+    /// Runs without faults until no message waits.
+    pub(super) fn finish(&mut self) {
+        self.faults = Faults::default();
+        self.run_until("no message waits", |world| {
+            world.people.iter().all(|it| it.undelivered() == 0)
+        });
+    }
+
+    /// Runs until something is so.
     ///
     /// # Panics
-    /// If that takes longer than `most`.
-    pub(super) fn finish(&mut self, most: Duration) {
-        self.faults = Faults::default();
-        let end = self.now + most;
-        while self.people.iter().any(|it| it.undelivered() > 0) {
-            assert!(self.now < end, "messages wait: {:?}", self.describe());
+    /// If that takes longer than two minutes.
+    pub(super) fn run_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let end = self.now + Duration::from_secs(120);
+        while !is_so(self) {
+            assert!(self.now < end, "not so: {what}\n{}", self.describe());
             self.tick();
         }
     }
@@ -417,7 +453,9 @@ impl World {
                 assert_eq!(said, read, "of {from} to {to}");
             }
         }
-        let is_wrong = |it: &&ClientEvent| matches!(it, ClientEvent::NotOfThisRound { .. });
+        let is_wrong = |it: &&ClientEvent| {
+            matches!(it, ClientEvent::NotOfThisRound { .. } | ClientEvent::LeftOut { .. })
+        };
         for person in &self.people {
             assert_eq!(person.told.iter().find(is_wrong), None);
         }

@@ -155,9 +155,12 @@ fn a_mailbox_of_another_round_is_noticed() {
             _ => mailbox.as_bytes_mut().iter_mut().for_each(|byte| *byte ^= 1),
         }
         let start = proxy.start();
-        for member in &mut members {
+        for (number, member) in members.iter_mut().enumerate() {
             let exchange = member.handle_round(&start).unwrap();
             member.handle_slots(&proxy.slots(&exchange));
+            if (attack, number) == (3, 3) {
+                assert_eq!(member.poll_event(), Some(Event::LeftOut { round: 2 }));
+            }
             let noticed = Some(Event::NotOfThisRound { round: 2 });
             assert_eq!(member.poll_event(), noticed, "attack {attack}");
             assert_eq!(member.poll_event(), None);

@@ -158,6 +158,7 @@ impl Person {
                 }
                 Event::Delivered { id, to } => assert_eq!(self.waiting.remove(&id), Some(to)),
                 Event::NotOfThisRound { round } => panic!("round {round} was not right"),
+                Event::LeftOut { round } => panic!("left out of round {round}"),
             }
         }
     }

@@ -87,7 +87,7 @@ impl History {
         Ok((Self { file, path, key, count }, last))
     }
 
-    /// Adds an entry.
+    /// Adds an entry, which is on the disk then.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -95,7 +95,7 @@ impl History {
         let sealed = self.key.seal(&name_of(self.count), &encode(said))?;
         let len = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
         let entry = [&len.to_be_bytes()[..], &sealed].concat();
-        let written = self.file.write_all(&entry);
+        let written = self.file.write_all(&entry).and_then(|()| self.file.sync_data());
         written.map_err(|source| HistoryError::Io { path: self.path.clone(), source })?;
         self.count += 1;
         Ok(())

@@ -409,10 +409,10 @@ impl<F: FnMut(Event)> Driver<F> {
                 Ok(()) => Event::Done(format!("{name} is not in the next epoch")),
                 Err(error) => Event::NotDone(error.to_string()),
             },
-            Command::Leave if self.client.leave(now) => {
-                Event::Done("the administrator is told that you leave".into())
-            }
-            Command::Leave => Event::NotDone("only a member who is connected can leave".into()),
+            Command::Leave => match self.client.leave(now) {
+                Ok(()) => Event::Done("the administrator is told that you leave".into()),
+                Err(error) => Event::NotDone(error.to_string()),
+            },
         };
         // What was promised is stored before it is said.
         self.drive()?;

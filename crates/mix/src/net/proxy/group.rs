@@ -20,6 +20,7 @@ use super::workers::Workers;
 use super::{ProxyError, lock};
 use crate::Mailbox;
 use crate::group::{Group, GroupEvent, GroupSettings, Transmit};
+use crate::wire::{Refusal, ToMember};
 
 /// How many lines of a group are logged in 10 s.
 const MAX_LINES: u32 = 100;
@@ -164,13 +165,20 @@ impl GroupRunner {
         self.drive(&mut core);
     }
 
-    /// Stores the state, and closes all connections.
-    pub(super) fn stop(&self) {
+    /// Stores the state, tells all members that the proxy ends, and closes their connections when
+    /// they have been told, or at the deadline.
+    pub(super) fn stop(&self, deadline: Instant) {
         let mut core = lock(&self.core);
         core.is_stopped = true;
         self.store(&mut core);
-        core.outboxes.drain().for_each(|(_, outbox)| outbox.close());
+        let outboxes: Vec<_> = core.outboxes.drain().map(|(_, outbox)| outbox).collect();
+        drop(core);
         self.rearmed.notify_all();
+        let last = ToMember::Refused(Refusal::Stopping).encode();
+        let told = outboxes.into_iter().filter(|outbox| outbox.send(last.clone()));
+        for outbox in told.collect::<Vec<_>>() {
+            outbox.finish(deadline.saturating_duration_since(Instant::now()));
+        }
     }
 
     /// Shows what it has from now on.
