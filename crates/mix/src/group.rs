@@ -14,7 +14,9 @@
 
 mod connection;
 mod epoch;
+mod exchanges;
 mod job;
+mod membership;
 mod rounds;
 mod status;
 mod stored;
@@ -23,16 +25,13 @@ mod waiting;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use hmac::{Hmac, KeyInit, Mac};
 use keys::PublicKey;
-use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use self::connection::{Connection, Exchange, Stage};
+use self::connection::Connection;
 use self::epoch::Epoch;
 pub use self::job::{Done, Job};
-use self::job::{Product, Work};
-use self::rounds::{OpenRound, Rounds};
+use self::rounds::Rounds;
 pub use self::status::{Counters, GroupEvent, GroupStatus, LateMember};
 use self::stored::Stored;
 pub use self::stored::StoredError;
@@ -311,238 +310,6 @@ impl Group {
         }
     }
 
-    fn handle_join(&mut self, key: PublicKey, request: Vec<u8>) -> Result<(), Refusal> {
-        if self.is_inside(&key) {
-            return Err(Refusal::AlreadyMember);
-        }
-        let is_full = |epoch: &Epoch| epoch.members() >= self.settings.terms.shape().members();
-        if self.epoch.as_ref().is_some_and(is_full) {
-            return Err(Refusal::GroupFull);
-        }
-        let connections = &self.connections;
-        let is_connected = |key: &PublicKey| connections.values().any(|it| it.key == *key);
-        self.joins.insert(key, request.clone(), is_connected)?;
-        self.events.push_back(GroupEvent::JoinWaits { key });
-        self.send_administrator(&ToMember::JoinRequest { key, request });
-        Ok(())
-    }
-
-    fn handle_notice(&mut self, key: PublicKey, notice: Vec<u8>) -> Result<(), Refusal> {
-        if self.number_of(&key).is_none() {
-            return Err(Refusal::NotMember);
-        }
-        if self.notices.insert(&key, notice.clone()) {
-            self.is_stored = false;
-            self.send_administrator(&ToMember::Notice { key, notice });
-        }
-        Ok(())
-    }
-
-    fn handle_join_answer(&mut self, key: PublicKey, answer: Vec<u8>) {
-        match self.connection_of(&key) {
-            Some(id) if self.joins.remove(&key) => self.send(id, &ToMember::JoinAnswer(answer)),
-            _ => self.joins.answer(&key, answer),
-        }
-    }
-
-    /// Takes an announcement, if it is the administrator's, and of a later epoch than all before.
-    fn handle_announcement(&mut self, announcement: Vec<u8>) -> Result<(), Refusal> {
-        let epoch = Epoch::verify(announcement, &self.settings)?;
-        let last = self.announced.as_ref().or(self.epoch.as_ref());
-        if epoch.number() <= last.map_or(0, Epoch::number) {
-            return Err(Refusal::OldAnnouncement);
-        }
-        self.announced = Some(epoch);
-        Ok(())
-    }
-
-    /// Begins the announced epoch. The open round ends without being closed: its mailbox would not
-    /// be read, because the first round of an epoch reads nothing.
-    fn begin_epoch(&mut self, now: Instant, epoch: Epoch) {
-        let (number, members) = (epoch.number(), epoch.members());
-        self.events.push_back(GroupEvent::EpochBegan { epoch: number, members });
-        self.joins.remove_members(&epoch);
-        self.notices.keep_members(&epoch);
-        self.rounds.abandon();
-        let old = self.epoch.replace(epoch);
-        self.is_stored = false;
-        for (id, key) in self.connections.iter().map(|(&id, it)| (id, it.key)).collect::<Vec<_>>() {
-            let was_member = old.as_ref().is_some_and(|old| old.number_of(&key).is_some());
-            if self.is_inside(&key) {
-                self.admit(now, id);
-            } else if was_member {
-                self.refuse(id, Refusal::Removed);
-            }
-        }
-    }
-
-    /// Tells a member, or the administrator, of the epoch, and makes a member an engine.
-    fn admit(&mut self, now: Instant, id: u64) {
-        let key = self.connections[&id].key;
-        let Some(epoch) = &self.epoch else { return };
-        let announcement = ToMember::Announcement(epoch.announcement().to_vec());
-        let is_member = epoch.number_of(&key).is_some();
-        self.send(id, &announcement);
-        let connection = self.connections.get_mut(&id).expect("the caller has it");
-        if is_member && connection.needs_engine() {
-            self.engines += 1;
-            let seed = derive_seed(&self.seed, self.engines);
-            match (self.new_engine)(&self.settings.terms, seed) {
-                Ok(engine) => {
-                    connection.set_up(engine);
-                    self.work(now, id);
-                }
-                Err(_) => self.refuse(id, Refusal::Engine),
-            }
-        }
-    }
-
-    fn handle_request(
-        &mut self,
-        id: u64,
-        round: u64,
-        nonce: [u8; 16],
-        body: Vec<u8>,
-    ) -> Result<(), Refusal> {
-        let connection = self.connections.get_mut(&id).expect("checked");
-        let engine = connection.take_request(round, nonce)?;
-        // The engine takes a late request too, because both ends of its transfers count on.
-        let read = self.rounds.open().filter(|open| open.number() == round);
-        let read = read.map_or_else(|| self.rounds.nothing(), OpenRound::read);
-        self.jobs.push_back(Job::new(id, engine, Work::Answer { request: body, read }));
-        Ok(())
-    }
-
-    fn handle_product(&mut self, now: Instant, id: u64, product: Product) {
-        match product {
-            Product::SetUp(messages) => {
-                for message in messages {
-                    self.send(id, &ToMember::SetUp(message));
-                }
-            }
-            Product::Opening(opening) => {
-                let exchange = self.connections.get_mut(&id).and_then(|it| it.exchange.as_mut());
-                let exchange = exchange.expect("an opening is made for an exchange");
-                exchange.stage = Stage::Opened;
-                let start = (*exchange.start).clone();
-                self.send(id, &ToMember::Round { start, opening });
-            }
-            Product::Answer { update, body } => {
-                let connection = self.connections.get_mut(&id).expect("the caller has it");
-                let Exchange { start, stage, .. } =
-                    connection.exchange.take().expect("an answer is made for an exchange");
-                let Stage::Answering(nonce) = stage else { unreachable!("a request has come") };
-                let (round, key) = (start.round, connection.key);
-                let member = self.epoch.as_ref().and_then(|epoch| epoch.number_of(&key));
-                let is_open = self.rounds.open().is_some_and(|open| open.number() == round);
-                let Some(member) = member.filter(|_| is_open) else {
-                    return self.send(id, &ToMember::Late { round });
-                };
-                if let Some(since) = connection.late_since.take() {
-                    let after = now.saturating_duration_since(since);
-                    self.events.push_back(GroupEvent::InTimeAgain { key, after });
-                }
-                self.rounds.add(member, nonce, &update);
-                self.send(id, &ToMember::Answer { round, body });
-            }
-        }
-    }
-
-    /// Gives a resting engine its next work: set-up messages first, then the open round.
-    fn work(&mut self, now: Instant, id: u64) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let number = self.epoch.as_ref().and_then(|epoch| epoch.number_of(&connection.key));
-        let can_take_part = |open: &&OpenRound| number.is_some_and(|it| !open.has(it));
-        let round = self.rounds.open().filter(|_| self.announced.is_none()).filter(can_take_part);
-        if let Some((engine, work)) = connection.next_work(now, round) {
-            self.jobs.push_back(Job::new(id, engine, work));
-        }
-    }
-
-    /// Does what is due: begins an epoch, closes the open round, opens the next one.
-    fn advance(&mut self, now: Instant) {
-        if self.is_held() {
-            return;
-        }
-        if let Some(epoch) = self.announced.take() {
-            self.begin_epoch(now, epoch);
-        }
-        if let Some(round) = self.rounds.open().map(OpenRound::number) {
-            let is_awaited = self.exchanges(round).any(|_| true);
-            let is_computed =
-                self.exchanges(round).any(|it| matches!(it.stage, Stage::Answering(_)));
-            if !self.rounds.is_over(now, is_awaited, is_computed) {
-                return;
-            }
-            self.close_round(now, round);
-        }
-        self.open_round(now);
-    }
-
-    /// Whether everything waits until openings are made: a member is told of no round of an epoch
-    /// after it has been told of the next epoch.
-    fn is_held(&self) -> bool {
-        let is_opening = |it: &Connection| {
-            it.exchange.as_ref().is_some_and(|exchange| exchange.stage == Stage::Opening)
-        };
-        self.announced.is_some() && self.connections.values().any(is_opening)
-    }
-
-    /// Opens a round, if a member can take part.
-    fn open_round(&mut self, now: Instant) {
-        let Some(epoch) = &self.epoch else { return };
-        let can_take_part =
-            |it: &Connection| it.can_exchange() && epoch.number_of(&it.key).is_some();
-        if !self.connections.values().any(can_take_part) {
-            return;
-        }
-        if self.rounds.begin(now, epoch.number()) {
-            self.is_stored = false;
-        }
-        for id in self.connections.keys().copied().collect::<Vec<_>>() {
-            self.work(now, id);
-        }
-    }
-
-    fn close_round(&mut self, now: Instant, round: u64) {
-        let mut late = 0;
-        for connection in self.connections.values_mut() {
-            let exchange = connection.exchange.as_ref().filter(|it| it.start.round == round);
-            let Some(since) = exchange.map(|it| it.since) else { continue };
-            late += 1;
-            if connection.late_since.is_none() {
-                connection.late_since = Some(since);
-                self.events.push_back(GroupEvent::Late { key: connection.key, round });
-            }
-        }
-        let (participants, took) = self.rounds.close(now);
-        self.counters.count_round(participants, late, took);
-        self.events.push_back(GroupEvent::RoundClosed { round, participants, late, took });
-    }
-
-    /// The exchanges of a round that have begun and not ended.
-    fn exchanges(&self, round: u64) -> impl Iterator<Item = &Exchange> {
-        let all = self.connections.values().filter_map(|it| it.exchange.as_ref());
-        all.filter(move |exchange| exchange.start.round == round)
-    }
-
-    /// What waits for the administrator.
-    fn send_letters(&mut self, id: u64) {
-        let joins =
-            self.joins.waiting().map(|(key, request)| ToMember::JoinRequest { key, request });
-        let notices = self.notices.all().map(|(key, notice)| ToMember::Notice { key, notice });
-        for message in joins.chain(notices).collect::<Vec<_>>() {
-            self.send(id, &message);
-        }
-    }
-
-    fn send_administrator(&mut self, message: &ToMember) {
-        let administrator = self.settings.administrator;
-        if let Some(id) = self.connection_of(&administrator) {
-            self.send(id, message);
-        }
-    }
-
     fn send(&mut self, connection: u64, message: &ToMember) {
         let message = message.encode();
         self.counters.bytes_sent += message.len() as u64;
@@ -556,17 +323,6 @@ impl Group {
         self.counters.bytes_sent += message.len() as u64;
         self.transmits.push_back(Transmit { connection: id, message, is_last: true });
         self.events.push_back(GroupEvent::Refused { key: connection.key, refusal });
-    }
-
-    fn count_letter(&mut self, now: Instant, id: u64) -> Result<(), Refusal> {
-        let connection = self.connections.get_mut(&id).expect("checked");
-        let is_administrator = connection.key == self.settings.administrator;
-        let most = if is_administrator { MAX_ADMINISTRATOR_LETTERS } else { MAX_LETTERS };
-        connection.count_letter(now, self.settings.terms.interval(), most)
-    }
-
-    fn check_administrator(&self, key: &PublicKey) -> Result<(), Refusal> {
-        if *key == self.settings.administrator { Ok(()) } else { Err(Refusal::NotAdministrator) }
     }
 
     fn standing(&self, key: &PublicKey) -> Standing {
@@ -593,13 +349,6 @@ impl Group {
     fn connection_of(&self, key: &PublicKey) -> Option<u64> {
         self.connections.iter().find(|(_, it)| it.key == *key).map(|(&id, _)| id)
     }
-}
-
-/// The seed of an engine.
-fn derive_seed(seed: &[u8; 32], number: u64) -> [u8; 32] {
-    let mut hmac = Hmac::<Sha256>::new_from_slice(seed).expect("a key of any length");
-    hmac.update(&number.to_be_bytes());
-    hmac.finalize().into_bytes().into()
 }
 
 #[cfg(test)]

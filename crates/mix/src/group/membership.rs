@@ -1,0 +1,136 @@
+//! Requests to join, notices and announcements, which the group passes on between members and their
+//! administrator, and the epochs that they lead to.
+
+use std::time::Instant;
+
+use hmac::{Hmac, KeyInit, Mac};
+use keys::PublicKey;
+use sha2::Sha256;
+
+use super::epoch::Epoch;
+use super::status::GroupEvent;
+use super::{Group, MAX_ADMINISTRATOR_LETTERS, MAX_LETTERS};
+use crate::wire::{Refusal, ToMember};
+
+impl Group {
+    pub(super) fn handle_join(&mut self, key: PublicKey, request: Vec<u8>) -> Result<(), Refusal> {
+        if self.is_inside(&key) {
+            return Err(Refusal::AlreadyMember);
+        }
+        let is_full = |epoch: &Epoch| epoch.members() >= self.settings.terms.shape().members();
+        if self.epoch.as_ref().is_some_and(is_full) {
+            return Err(Refusal::GroupFull);
+        }
+        let connections = &self.connections;
+        let is_connected = |key: &PublicKey| connections.values().any(|it| it.key == *key);
+        self.joins.insert(key, request.clone(), is_connected)?;
+        self.events.push_back(GroupEvent::JoinWaits { key });
+        self.send_administrator(&ToMember::JoinRequest { key, request });
+        Ok(())
+    }
+
+    pub(super) fn handle_notice(&mut self, key: PublicKey, notice: Vec<u8>) -> Result<(), Refusal> {
+        if self.number_of(&key).is_none() {
+            return Err(Refusal::NotMember);
+        }
+        if self.notices.insert(&key, notice.clone()) {
+            self.is_stored = false;
+            self.send_administrator(&ToMember::Notice { key, notice });
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_join_answer(&mut self, key: PublicKey, answer: Vec<u8>) {
+        match self.connection_of(&key) {
+            Some(id) if self.joins.remove(&key) => self.send(id, &ToMember::JoinAnswer(answer)),
+            _ => self.joins.answer(&key, answer),
+        }
+    }
+
+    /// Takes an announcement, if it is the administrator's, and of a later epoch than all before.
+    pub(super) fn handle_announcement(&mut self, announcement: Vec<u8>) -> Result<(), Refusal> {
+        let epoch = Epoch::verify(announcement, &self.settings)?;
+        let last = self.announced.as_ref().or(self.epoch.as_ref());
+        if epoch.number() <= last.map_or(0, Epoch::number) {
+            return Err(Refusal::OldAnnouncement);
+        }
+        self.announced = Some(epoch);
+        Ok(())
+    }
+
+    /// Begins the announced epoch. The open round ends without being closed: its mailbox would not
+    /// be read, because the first round of an epoch reads nothing.
+    pub(super) fn begin_epoch(&mut self, now: Instant, epoch: Epoch) {
+        let (number, members) = (epoch.number(), epoch.members());
+        self.events.push_back(GroupEvent::EpochBegan { epoch: number, members });
+        self.joins.remove_members(&epoch);
+        self.notices.keep_members(&epoch);
+        self.rounds.abandon();
+        let old = self.epoch.replace(epoch);
+        self.is_stored = false;
+        for (id, key) in self.connections.iter().map(|(&id, it)| (id, it.key)).collect::<Vec<_>>() {
+            let was_member = old.as_ref().is_some_and(|old| old.number_of(&key).is_some());
+            if self.is_inside(&key) {
+                self.admit(now, id);
+            } else if was_member {
+                self.refuse(id, Refusal::Removed);
+            }
+        }
+    }
+
+    /// Tells a member, or the administrator, of the epoch, and makes a member an engine.
+    pub(super) fn admit(&mut self, now: Instant, id: u64) {
+        let key = self.connections[&id].key;
+        let Some(epoch) = &self.epoch else { return };
+        let announcement = ToMember::Announcement(epoch.announcement().to_vec());
+        let is_member = epoch.number_of(&key).is_some();
+        self.send(id, &announcement);
+        let connection = self.connections.get_mut(&id).expect("the caller has it");
+        if is_member && connection.needs_engine() {
+            self.engines += 1;
+            let seed = derive_seed(&self.seed, self.engines);
+            match (self.new_engine)(&self.settings.terms, seed) {
+                Ok(engine) => {
+                    connection.set_up(engine);
+                    self.work(now, id);
+                }
+                Err(_) => self.refuse(id, Refusal::Engine),
+            }
+        }
+    }
+
+    /// What waits for the administrator.
+    pub(super) fn send_letters(&mut self, id: u64) {
+        let joins =
+            self.joins.waiting().map(|(key, request)| ToMember::JoinRequest { key, request });
+        let notices = self.notices.all().map(|(key, notice)| ToMember::Notice { key, notice });
+        for message in joins.chain(notices).collect::<Vec<_>>() {
+            self.send(id, &message);
+        }
+    }
+
+    fn send_administrator(&mut self, message: &ToMember) {
+        let administrator = self.settings.administrator;
+        if let Some(id) = self.connection_of(&administrator) {
+            self.send(id, message);
+        }
+    }
+
+    pub(super) fn count_letter(&mut self, now: Instant, id: u64) -> Result<(), Refusal> {
+        let connection = self.connections.get_mut(&id).expect("checked");
+        let is_administrator = connection.key == self.settings.administrator;
+        let most = if is_administrator { MAX_ADMINISTRATOR_LETTERS } else { MAX_LETTERS };
+        connection.count_letter(now, self.settings.terms.interval(), most)
+    }
+
+    pub(super) fn check_administrator(&self, key: &PublicKey) -> Result<(), Refusal> {
+        if *key == self.settings.administrator { Ok(()) } else { Err(Refusal::NotAdministrator) }
+    }
+}
+
+/// The seed of an engine.
+fn derive_seed(seed: &[u8; 32], number: u64) -> [u8; 32] {
+    let mut hmac = Hmac::<Sha256>::new_from_slice(seed).expect("a key of any length");
+    hmac.update(&number.to_be_bytes());
+    hmac.finalize().into_bytes().into()
+}
