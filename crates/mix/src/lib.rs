@@ -9,6 +9,8 @@ mod conversation;
 mod conversations;
 pub mod engine;
 mod epoch;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod group;
 mod group_key;
 mod mailbox;

@@ -1,6 +1,6 @@
 //! The page that `sunder status` shows for a proxy of mix-in-place.
 
-use mix::proxy::{GroupStatus, Status};
+use mix::proxy::{GroupStatus, Status, Unwritten};
 
 use crate::commands::status::{format_number, rate};
 use crate::table::{Side, aligned};
@@ -27,7 +27,16 @@ pub(super) fn page(now: &Status, before: Option<&Status>) -> String {
         ["group", "members", "connected", "took part", "joins", "round", "ms", "in", "out"];
     let mut rows = vec![titles.map(str::to_owned)];
     rows.extend(now.groups.iter().map(|group| row(group, now.uptime_s, before)));
-    format!("{head}\n{}", aligned(&SIDES, &rows))
+    let unwritten: String = now.groups.iter().filter_map(unwritten).collect();
+    format!("{head}\n{}{unwritten}", aligned(&SIDES, &rows))
+}
+
+/// A line about a state that is not on the disk.
+fn unwritten(group: &GroupStatus) -> Option<String> {
+    let Unwritten { for_s, why } = group.unwritten.as_ref()?;
+    let name = &group.name;
+    let what = format!("group {name} cannot write its state, for {for_s:.0} s: {why}");
+    Some(format!("{what}. Make room, or do not restart: members would have to wait\n"))
 }
 
 fn row(group: &GroupStatus, uptime_s: f64, before: Option<&Status>) -> [String; 9] {
@@ -77,6 +86,7 @@ mod tests {
             exchanges: 138,
             late: 0,
             slow: 0,
+            unwritten: None,
         };
         let earlier = GroupStatus { received_bytes: 1_000_000, ..group.clone() };
         let status = |uptime_s, group| Status {
@@ -87,11 +97,18 @@ mod tests {
             refused_connections: 0,
             groups: vec![group],
         };
-        let shown = page(&status(12.0, group), Some(&status(10.0, earlier)));
+        let shown = page(&status(12.0, group.clone()), Some(&status(10.0, earlier)));
+        assert_eq!(shown.lines().count(), 5);
         let lines: Vec<&str> = shown.lines().collect();
         assert_eq!(lines[0], "mix office  192.0.2.1:6700, running for 12 s");
         let words: Vec<&str> = lines[4].split_whitespace().collect();
         assert_eq!(words[..8], ["friends", "3", "of", "16", "2", "2", "1", "70"]);
         assert_eq!(words[8..], ["200", "2.00", "Mbit/s", "0.00", "Mbit/s"]);
+        let why = "state /s/friends.group: no space".to_owned();
+        let unwritten = Some(Unwritten { for_s: 9.6, why });
+        let shown = page(&status(12.0, GroupStatus { unwritten, ..group }), None);
+        let last = shown.lines().last().unwrap();
+        let expected = "group friends cannot write its state, for 10 s: state /s/friends.group: no";
+        assert!(last.starts_with(expected), "{last}");
     }
 }

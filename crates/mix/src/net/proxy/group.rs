@@ -15,12 +15,15 @@ use transport::{Messages, Reader};
 use super::super::outbox::{Outbox, STACK_LEN};
 use super::super::state::StateFolder;
 use super::config::GroupConfig;
-use super::status::GroupStatus;
+use super::status::{GroupStatus, Unwritten};
 use super::workers::Workers;
 use super::{ProxyError, lock};
 use crate::Mailbox;
 use crate::group::{Group, GroupEvent, GroupSettings, Transmit};
 use crate::wire::{Refusal, ToMember};
+
+/// After a state could not be written it is tried again after this time.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
 
 /// How many lines of a group are logged in 10 s.
 const MAX_LINES: u32 = 100;
@@ -61,8 +64,17 @@ struct Core {
     deadline: Option<Instant>,
     is_stopped: bool,
     slow: u64,
+    unwritten: Option<UnwrittenState>,
     failures: LogRateLimiter,
     events: LogRateLimiter,
+}
+
+/// The last state, which could not be written.
+struct UnwrittenState {
+    state: Vec<u8>,
+    since: Instant,
+    tried: Instant,
+    why: String,
 }
 
 impl fmt::Debug for GroupRunner {
@@ -103,6 +115,7 @@ impl GroupRunner {
             deadline: None,
             is_stopped: false,
             slow: 0,
+            unwritten: None,
             failures: LogRateLimiter::default(),
             events: LogRateLimiter::default(),
         };
@@ -256,13 +269,27 @@ impl GroupRunner {
         }
     }
 
-    /// Writes the group's state, if it has changed.
+    /// Writes the group's state, if it has changed, or could not be written before.
     fn store(&self, core: &mut Core) {
-        while let Some(state) = core.group.poll_store() {
-            if let Err(failed) = self.folder.replace(&self.file, &state)
-                && let Some(so_often) = core.failures.happened()
-            {
-                error!(group = %self.config.name, so_often, "{failed}");
+        let now = Instant::now();
+        let is_stopped = core.is_stopped;
+        let is_due = |it: &&UnwrittenState| is_stopped || now >= it.tried + WRITE_AGAIN;
+        let unwritten = || core.unwritten.as_ref().filter(is_due).map(|it| it.state.clone());
+        let Some(state) = core.group.poll_store().or_else(unwritten) else { return };
+        let group = &self.config.name;
+        let since = core.unwritten.as_ref().map_or(now, |it| it.since);
+        match self.folder.replace(&self.file, &state) {
+            Ok(()) if core.unwritten.take().is_some() => {
+                let for_s = now.saturating_duration_since(since).as_secs();
+                info!(%group, for_s, "the state is written again");
+            }
+            Ok(()) => {}
+            Err(failed) => {
+                let why = failed.to_string();
+                if let Some(so_often) = core.failures.happened() {
+                    error!(%group, so_often, "the state cannot be written: {why}");
+                }
+                core.unwritten = Some(UnwrittenState { state, since, tried: now, why });
             }
         }
     }
@@ -309,5 +336,57 @@ fn status(now: &crate::group::GroupStatus, core: &Core, config: &GroupConfig) ->
         exchanges: counters.exchanges,
         late: counters.late,
         slow: core.slow,
+        unwritten: core.unwritten.as_ref().map(|unwritten| Unwritten {
+            for_s: unwritten.since.elapsed().as_secs_f64(),
+            why: unwritten.why.clone(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use keys::SecretKey;
+
+    use super::*;
+    use crate::membership::announcement_fixture;
+    use crate::proxy::Config;
+    use crate::wire::ToProxy;
+
+    #[test]
+    fn a_state_that_cannot_be_written_is_written_later() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Arc::new(StateFolder::open(place.path()).unwrap());
+        let administrator = SecretKey::new(&[1; 32]);
+        let text = format!(
+            "identity = \"k\"\nlisten = \"127.0.0.1:0\"\nstate = \"s\"\n[[group]]\n\
+             name = \"friends\"\nadministrator = \"{}\"",
+            administrator.public()
+        );
+        let config = Config::from_toml(&text).unwrap().groups.remove(0);
+        let group = GroupRunner::start(config, folder.clone(), Workers::start().unwrap()).unwrap();
+        let new = place.path().join("friends.group.new");
+        fs::create_dir(&new).unwrap();
+        let members = [administrator.public()];
+        let announcement = announcement_fixture(&administrator, "friends", 1, &members);
+        {
+            let mut core = lock(&group.core);
+            core.group.handle_connected(Instant::now(), 1, administrator.public());
+            let message = ToProxy::Announce(announcement).encode();
+            core.group.handle_message(Instant::now(), 1, &message);
+            group.drive(&mut core);
+        }
+        let unwritten = group.status().unwritten.unwrap();
+        assert!(unwritten.why.contains("friends.group: Is a directory"), "{}", unwritten.why);
+        assert!(folder.read("friends.group").unwrap().is_none());
+        fs::remove_dir(&new).unwrap();
+        let mut core = lock(&group.core);
+        core.unwritten.as_mut().unwrap().tried -= WRITE_AGAIN;
+        group.drive(&mut core);
+        drop(core);
+        assert_eq!(group.status().unwritten, None);
+        assert!(folder.read("friends.group").unwrap().is_some());
+        group.stop(Instant::now());
     }
 }

@@ -58,4 +58,16 @@ pub struct GroupStatus {
     pub late: u64,
     /// The connections that were closed because they did not read in time.
     pub slow: u64,
+    /// Since when the state cannot be written, if it cannot: after a restart the group would be
+    /// as it was then.
+    pub unwritten: Option<Unwritten>,
+}
+
+/// A state that is not on the disk.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Unwritten {
+    /// For how long.
+    pub for_s: f64,
+    /// Why: the file, and the system's error.
+    pub why: String,
 }
