@@ -46,7 +46,7 @@ fn three_members_talk() {
 #[test]
 fn no_message_is_lost_or_doubled_when_members_and_the_proxy_are_restarted() {
     let (room, proxy) = Room::open(&NAMES);
-    talk_with_restarts(&room, proxy, &NAMES, |turns| turns == 60);
+    talk_with_restarts(&room, proxy, &NAMES, |turns, _| turns == 60);
 }
 
 #[test]

@@ -140,6 +140,11 @@ impl Room {
         all[0].clone()
     }
 
+    /// How many rounds the proxy has closed since it was started.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.status()["groups"][0]["rounds"].as_u64().unwrap()
+    }
+
     pub(crate) fn join(&self, name: &str, code: &str) {
         let output = self.try_join(name, code);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
