@@ -59,8 +59,12 @@ pub(super) fn run(config: &Config) -> Result<(), Failure> {
     let (sender, inputs) = channel();
     stop_on_signals(sender.clone())?;
     let teller = Teller(sender.clone());
-    let (session, _) = Session::start(config, None, move |event| teller.tell(event))
-        .map_err(|error| failed(&error))?;
+    let tell = move |event| match event {
+        // At once: it counts as shown when this returns, and is not shown again.
+        Event::Message { ref from, ref text } if message(from, text).is_ok() => {}
+        event => teller.tell(event),
+    };
+    let (session, _) = Session::start(config, None, tell).map_err(|error| failed(&error))?;
     let entering = thread::Builder::new().name("input".into()).spawn(move || enter(&sender));
     entering.map_err(|error| Failure::Failed(format!("no threads: {error}")))?;
     let mut plain = Plain {
@@ -173,7 +177,8 @@ impl Plain<'_> {
                 }
                 print(&format!("refused {to} {}", escaped(&why)))
             }
-            Event::Message { from, text } => print(&format!("message {from} {}", escaped(&text))),
+            // It could not be written: here that is the reason to end.
+            Event::Message { from, text } => message(&from, &text),
             Event::Delivered { id, to } => {
                 self.undelivered.remove(&id);
                 print(&format!("delivered {id} {to}"))
@@ -228,6 +233,11 @@ fn enter(inputs: &Sender<Input<Entered>>) {
 
 fn members(names: &[String]) -> String {
     [&["members".to_owned()], names].concat().join(" ")
+}
+
+/// Writes a message that has arrived.
+fn message(from: &str, text: &str) -> Result<(), Failure> {
+    print(&format!("message {from} {}", escaped(text)))
 }
 
 fn print(line: &str) -> Result<(), Failure> {
