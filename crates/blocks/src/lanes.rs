@@ -125,6 +125,10 @@ pub trait Lanes: Copy {
     /// The inverse of [`Self::interleave`].
     fn deinterleave(self, vectors: [Self::Vector; 2]) -> [Self::Vector; 2];
 
+    /// Transposes 16 x 16 bytes in each lane: byte `j` of vector `k` becomes byte `k` of
+    /// vector `j`.
+    fn transpose_bytes(self, vectors: [Self::Vector; 16]) -> [Self::Vector; 16];
+
     /// Returns the integers `first + offsets[l]` of each lane `l`, as blocks. They wrap around.
     fn counters(self, first: u64, offsets: [u64; MAX_WIDTH]) -> Self::Vector;
 

@@ -1,16 +1,13 @@
 //! Transposition of bit matrices with 128 rows, for oblivious transfer extension.
 
-use zeroize::Zeroize as _;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::aes::Kernel;
 use crate::block::Block;
-use crate::lanes::{Job, Lanes};
+use crate::lanes::{Job, Lanes, MAX_WIDTH};
 
 /// The rows of the matrix, and the bits of a block.
 const ROWS: usize = 128;
-
-/// How many square matrices are transposed at a time: a cache line of each row.
-const SIDE_BY_SIDE: usize = 4;
 
 /// Transposes a bit matrix of 128 rows and `n` columns: row `i` is the `n / 128` blocks from
 /// `rows[i * n / 128]`, and bit `i` of `columns[j]` becomes bit `j` of row `i`, both from the least
@@ -39,110 +36,98 @@ struct Transpose<'a> {
     columns: &'a mut [Block],
 }
 
+/// Rows are taken in groups, of which a vector has a byte.
+const GROUP: usize = 8;
+
+/// How many groups there are, and bytes in a block.
+const GROUPS: usize = ROWS / GROUP;
+
 impl Job for Transpose<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<L: Lanes>(self, _: L) {
+    fn run<L: Lanes>(self, lanes: L) {
         let width = self.rows.len() / ROWS;
-        let mut square = [[0; WORDS]; ROWS];
-        for (part, columns) in self.columns.chunks_mut(ROWS * SIDE_BY_SIDE).enumerate() {
-            let at = part * SIDE_BY_SIDE;
-            if let Some(columns) = columns.first_chunk_mut() {
-                let row = |row: usize| {
-                    let blocks = self.rows[row * width + at..].first_chunk();
-                    words(blocks.expect("as wide as the columns are many"))
-                };
-                transpose_squares(row, &mut square, columns);
-            } else {
-                let row = |row: usize| {
-                    let mut blocks = [Block::ZERO; SIDE_BY_SIDE];
-                    let rest = &self.rows[row * width + at..(row + 1) * width];
-                    blocks[..rest.len()].copy_from_slice(rest);
-                    words(&blocks)
-                };
-                let mut all = [Block::ZERO; ROWS * SIDE_BY_SIDE];
-                transpose_squares(row, &mut square, &mut all);
-                columns.copy_from_slice(&all[..columns.len()]);
-                all.zeroize();
+        let mut bytes = [[Block::ZERO; MAX_WIDTH * GROUPS]; GROUP];
+        for (part, columns) in self.columns.chunks_mut(ROWS * L::WIDTH).enumerate() {
+            let at = part * L::WIDTH;
+            for group in 0..GROUPS {
+                let mut vectors = [lanes.splat(Block::ZERO); GROUP];
+                for (i, vector) in vectors.iter_mut().enumerate() {
+                    let row = &self.rows[(GROUP * group + i) * width..][..width];
+                    *vector = load(lanes, &row[at..]);
+                }
+                let vectors = transpose_bits(lanes, vectors);
+                for (vector, bytes) in vectors.into_iter().zip(&mut bytes) {
+                    lanes.store(vector, Block::bytes_of_mut(&mut bytes[L::WIDTH * group..]));
+                }
+            }
+            for bytes in &mut bytes {
+                let mut vectors = [lanes.splat(Block::ZERO); GROUPS];
+                for (group, vector) in vectors.iter_mut().enumerate() {
+                    *vector = lanes.load(Block::bytes_of(&bytes[L::WIDTH * group..]));
+                }
+                let vectors = lanes.transpose_bytes(vectors);
+                for (group, vector) in vectors.into_iter().enumerate() {
+                    lanes.store(vector, Block::bytes_of_mut(&mut bytes[L::WIDTH * group..]));
+                }
+            }
+            for (lane, columns) in columns.chunks_exact_mut(ROWS).enumerate() {
+                for (byte, columns) in columns.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
+                    for (column, bytes) in columns.iter_mut().zip(&bytes) {
+                        *column = bytes[L::WIDTH * byte + lane];
+                    }
+                }
             }
         }
         // The bits may be secret.
-        square.zeroize();
+        bytes.zeroize();
     }
 }
 
-/// A row of matrices side by side.
-type Words = [u64; WORDS];
-
-const WORDS: usize = 2 * SIDE_BY_SIDE;
-
-/// Transposes matrices side by side: exchanges the upper right and the lower left quarter of each,
-/// then of each quarter, and so on. Two sizes are exchanged in one pass over the rows.
+/// Reads a vector from the beginning of a row, which may be shorter.
 #[inline(always)]
-fn transpose_squares(
-    row: impl Fn(usize) -> Words,
-    square: &mut [Words; ROWS],
-    columns: &mut [Block; ROWS * SIDE_BY_SIDE],
-) {
-    for i in 0..32 {
-        let (a, c) = swap_words(row(i), row(i + 64));
-        let (b, d) = swap_words(row(i + 32), row(i + 96));
-        (square[i], square[i + 32]) = swap_bits::<32>(a, b, 0x0000_0000_FFFF_FFFF);
-        (square[i + 64], square[i + 96]) = swap_bits::<32>(c, d, 0x0000_0000_FFFF_FFFF);
+fn load<L: Lanes>(lanes: L, row: &[Block]) -> L::Vector {
+    if row.len() >= L::WIDTH {
+        return lanes.load(Block::bytes_of(row));
     }
-    for rows in square.as_chunks_mut::<32>().0 {
-        for i in 0..8 {
-            let (a, c) = swap_bits::<16>(rows[i], rows[i + 16], 0x0000_FFFF_0000_FFFF);
-            let (b, d) = swap_bits::<16>(rows[i + 8], rows[i + 24], 0x0000_FFFF_0000_FFFF);
-            (rows[i], rows[i + 8]) = swap_bits::<8>(a, b, 0x00FF_00FF_00FF_00FF);
-            (rows[i + 16], rows[i + 24]) = swap_bits::<8>(c, d, 0x00FF_00FF_00FF_00FF);
-        }
-    }
-    for (part, rows) in square.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-        for i in 0..2 {
-            let (a, c) = swap_bits::<4>(rows[i], rows[i + 4], 0x0F0F_0F0F_0F0F_0F0F);
-            let (b, d) = swap_bits::<4>(rows[i + 2], rows[i + 6], 0x0F0F_0F0F_0F0F_0F0F);
-            (rows[i], rows[i + 2]) = swap_bits::<2>(a, b, 0x3333_3333_3333_3333);
-            (rows[i + 4], rows[i + 6]) = swap_bits::<2>(c, d, 0x3333_3333_3333_3333);
-        }
-        for i in [0, 2, 4, 6] {
-            let (a, b) = swap_bits::<1>(rows[i], rows[i + 1], 0x5555_5555_5555_5555);
-            for side in 0..SIDE_BY_SIDE {
-                let column = &mut columns[side * ROWS + part * 8 + i..];
-                column[0] = block(a[2 * side], a[2 * side + 1]);
-                column[1] = block(b[2 * side], b[2 * side + 1]);
-            }
-        }
-    }
+    let mut last = Zeroizing::new([Block::ZERO; MAX_WIDTH]);
+    last[..row.len()].copy_from_slice(row);
+    lanes.load(Block::bytes_of(&*last))
 }
 
+/// Transposes the matrices that the bits of one byte of all vectors make: exchanges the upper right
+/// and the lower left quarter of each, then of each quarter, and so on. Bit `i` of byte `j` of
+/// vector `k` becomes bit `k` of byte `j` of vector `i`.
 #[inline(always)]
-fn words(blocks: &[Block; SIDE_BY_SIDE]) -> Words {
-    let (words, _) = Block::bytes_of(blocks).as_chunks::<8>();
-    std::array::from_fn(|i| u64::from_le_bytes(words[i]))
+fn transpose_bits<L: Lanes>(lanes: L, [a, b, c, d, e, f, g, h]: [L::Vector; 8]) -> [L::Vector; 8] {
+    let [a, e] = swap_bits::<L, 4>(lanes, a, e, 0x0F);
+    let [b, f] = swap_bits::<L, 4>(lanes, b, f, 0x0F);
+    let [c, g] = swap_bits::<L, 4>(lanes, c, g, 0x0F);
+    let [d, h] = swap_bits::<L, 4>(lanes, d, h, 0x0F);
+    let [a, c] = swap_bits::<L, 2>(lanes, a, c, 0x33);
+    let [b, d] = swap_bits::<L, 2>(lanes, b, d, 0x33);
+    let [e, g] = swap_bits::<L, 2>(lanes, e, g, 0x33);
+    let [f, h] = swap_bits::<L, 2>(lanes, f, h, 0x33);
+    let [a, b] = swap_bits::<L, 1>(lanes, a, b, 0x55);
+    let [c, d] = swap_bits::<L, 1>(lanes, c, d, 0x55);
+    let [e, f] = swap_bits::<L, 1>(lanes, e, f, 0x55);
+    let [g, h] = swap_bits::<L, 1>(lanes, g, h, 0x55);
+    [a, b, c, d, e, f, g, h]
 }
 
+/// Exchanges the high parts of `D` bits in the upper vector and the low parts in the lower; `low`
+/// has the bits of the low parts in a byte.
 #[inline(always)]
-fn block(low: u64, high: u64) -> Block {
-    Block::from(u128::from(high) << 64 | u128::from(low))
-}
-
-/// Exchanges the high words of the upper row and the low words of the lower row.
-#[inline(always)]
-fn swap_words(upper: Words, lower: Words) -> (Words, Words) {
-    let low = std::array::from_fn(|i| if i % 2 == 0 { upper[i] } else { lower[i - 1] });
-    let high = std::array::from_fn(|i| if i % 2 == 0 { upper[i + 1] } else { lower[i] });
-    (low, high)
-}
-
-/// Does the same with parts of `D` bits; `low` has the bits of the low parts.
-#[inline(always)]
-fn swap_bits<const D: usize>(upper: Words, lower: Words, low: u64) -> (Words, Words) {
-    let different: Words = std::array::from_fn(|i| (upper[i] >> D ^ lower[i]) & low);
-    let upper = std::array::from_fn(|i| upper[i] ^ different[i] << D);
-    let lower = std::array::from_fn(|i| lower[i] ^ different[i]);
-    (upper, lower)
+fn swap_bits<L: Lanes, const D: u32>(
+    lanes: L,
+    upper: L::Vector,
+    lower: L::Vector,
+    low: u8,
+) -> [L::Vector; 2] {
+    let low = lanes.splat(Block::from_bytes([low; 16]));
+    let different = lanes.and(lanes.xor(lanes.shr(upper, D), lower), low);
+    [lanes.xor(upper, lanes.shl(different, D)), lanes.xor(lower, different)]
 }
 
 #[cfg(test)]

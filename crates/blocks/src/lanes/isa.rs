@@ -42,6 +42,8 @@ pub(crate) trait Isa: Copy {
     fn word0(self, a: Self::Vector) -> Self::Vector;
     fn swap64(self, a: Self::Vector) -> Self::Vector;
     fn shuffle8(self, a: Self::Vector, by: Self::Vector) -> Self::Vector;
+    fn low8(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    fn high8(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     fn low32(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     fn high32(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     fn low64(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
@@ -200,6 +202,8 @@ isa! {
     word0(a) _mm_shuffle_epi32::<0>(a);
     swap64(a) _mm_shuffle_epi32::<0x4E>(a);
     shuffle8(a, by: __m128i) _mm_shuffle_epi8(a, by);
+    low8(a, b: __m128i) _mm_unpacklo_epi8(a, b);
+    high8(a, b: __m128i) _mm_unpackhi_epi8(a, b);
     low32(a, b: __m128i) _mm_unpacklo_epi32(a, b);
     high32(a, b: __m128i) _mm_unpackhi_epi32(a, b);
     low64(a, b: __m128i) _mm_unpacklo_epi64(a, b);
@@ -251,6 +255,8 @@ isa! {
     word0(a) _mm256_shuffle_epi32::<0>(a);
     swap64(a) _mm256_shuffle_epi32::<0x4E>(a);
     shuffle8(a, by: __m256i) _mm256_shuffle_epi8(a, by);
+    low8(a, b: __m256i) _mm256_unpacklo_epi8(a, b);
+    high8(a, b: __m256i) _mm256_unpackhi_epi8(a, b);
     low32(a, b: __m256i) _mm256_unpacklo_epi32(a, b);
     high32(a, b: __m256i) _mm256_unpackhi_epi32(a, b);
     low64(a, b: __m256i) _mm256_unpacklo_epi64(a, b);
@@ -314,6 +320,8 @@ isa! {
     word0(a) _mm512_shuffle_epi32::<0>(a);
     swap64(a) _mm512_shuffle_epi32::<0x4E>(a);
     shuffle8(a, by: __m512i) _mm512_shuffle_epi8(a, by);
+    low8(a, b: __m512i) _mm512_unpacklo_epi8(a, b);
+    high8(a, b: __m512i) _mm512_unpackhi_epi8(a, b);
     low32(a, b: __m512i) _mm512_unpacklo_epi32(a, b);
     high32(a, b: __m512i) _mm512_unpackhi_epi32(a, b);
     low64(a, b: __m512i) _mm512_unpacklo_epi64(a, b);

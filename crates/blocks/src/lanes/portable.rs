@@ -143,6 +143,29 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn transpose_bytes(self, vectors: [Block; 16]) -> [Block; 16] {
+        // Exchanges the upper right and the lower left quarter, then of each quarter, and so on.
+        let mut words = vectors.map(halves);
+        for i in 0..8 {
+            (words[i][1], words[i + 8][0]) = (words[i + 8][0], words[i][1]);
+        }
+        for (distance, low) in
+            [(4, 0x0000_0000_FFFF_FFFF), (2, 0x0000_FFFF_0000_FFFF), (1, 0x00FF_00FF_00FF_00FF)]
+        {
+            let bits = 8 * distance;
+            for i in (0..16).filter(|i| i & distance == 0) {
+                let (above, below) = words.split_at_mut(i + distance);
+                for (upper, lower) in above[i].iter_mut().zip(&mut below[0]) {
+                    let different = (*upper >> bits ^ *lower) & low;
+                    *upper ^= different << bits;
+                    *lower ^= different;
+                }
+            }
+        }
+        words.map(join)
+    }
+
+    #[inline(always)]
     fn counters(self, first: u64, offsets: [u64; MAX_WIDTH]) -> Block {
         Block::from(u128::from(first.wrapping_add(offsets[0])))
     }

@@ -71,6 +71,22 @@ impl<I: Isa> Wide<I> {
         ]
     }
 
+    /// Interleaves the bytes of vectors `i` and `8 + i`, to vectors `2 * i` and `2 * i + 1`. There
+    /// is no loop, because compilers keep what a long one works on in memory.
+    #[inline(always)]
+    fn interleave_bytes(self, v: [I::Vector; 16]) -> [I::Vector; 16] {
+        let isa = self.0;
+        let [a, b] = [isa.low8(v[0], v[8]), isa.high8(v[0], v[8])];
+        let [c, d] = [isa.low8(v[1], v[9]), isa.high8(v[1], v[9])];
+        let [e, f] = [isa.low8(v[2], v[10]), isa.high8(v[2], v[10])];
+        let [g, h] = [isa.low8(v[3], v[11]), isa.high8(v[3], v[11])];
+        let [i, j] = [isa.low8(v[4], v[12]), isa.high8(v[4], v[12])];
+        let [k, l] = [isa.low8(v[5], v[13]), isa.high8(v[5], v[13])];
+        let [m, n] = [isa.low8(v[6], v[14]), isa.high8(v[6], v[14])];
+        let [o, p] = [isa.low8(v[7], v[15]), isa.high8(v[7], v[15])];
+        [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
+    }
+
     /// Returns what the schedule adds to the first word: the last one's bytes, rotated and
     /// substituted, and the round's constant. With the shuffle for the keys' arrangement.
     #[inline(always)]
@@ -191,6 +207,16 @@ impl<I: Isa> Lanes for Wide<I> {
     #[inline(always)]
     fn deinterleave(self, vectors: [I::Vector; 2]) -> [I::Vector; 2] {
         self.0.deinterleave(vectors)
+    }
+
+    #[inline(always)]
+    fn transpose_bytes(self, vectors: [I::Vector; 16]) -> [I::Vector; 16] {
+        // A byte's number, the vector's and then that within it, has eight bits. Each step rotates
+        // them by one, so that four exchange the halves.
+        let vectors = self.interleave_bytes(vectors);
+        let vectors = self.interleave_bytes(vectors);
+        let vectors = self.interleave_bytes(vectors);
+        self.interleave_bytes(vectors)
     }
 
     #[inline(always)]
