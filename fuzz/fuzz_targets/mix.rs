@@ -209,6 +209,7 @@ impl World {
         let person = &mut self.people[number];
         loop {
             if person.client.poll_store().is_some() {
+                person.client.handle_stored();
                 continue;
             }
             match person.client.poll_event() {

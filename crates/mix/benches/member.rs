@@ -52,7 +52,8 @@ fn measure(shape: &Shape, rounds: u64) {
     let mut read = None;
     for round in 1..=rounds {
         let start = Instant::now();
-        let exchange = member.handle_round(&RoundStart { epoch: 1, round, read }).expect("a round");
+        let exchange =
+            member.handle_round(&RoundStart { epoch: 1, round, read }, true).expect("a round");
         times[0].push(start.elapsed().as_secs_f64() * 1e3);
         let slots: Vec<Vec<u8>> =
             exchange.reads.iter().map(|&slot| sum.slot(slot).to_vec()).collect();

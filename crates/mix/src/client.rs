@@ -2,9 +2,14 @@
 //! greeting, membership, the engine and the rounds into one state machine, without input or output.
 //!
 //! After each call the driver takes, in this order and until there is none of any of them,
-//! [`Client::poll_store`], which it writes to disk, [`Client::poll_event`], which it shows, and
-//! [`Client::poll_transmit`], which it sends. What is shown or sent is stored before: after a crash
-//! at any time no message is lost, and only one that was being shown may be shown again.
+//! [`Client::poll_store`], which it writes to disk and then reports to [`Client::handle_stored`],
+//! [`Client::poll_event`], which it shows, and [`Client::poll_transmit`], which it sends. What is
+//! shown or sent is stored before: after a crash at any time no message is lost, and only one that
+//! was being shown may be shown again.
+//!
+//! The driver writes in another thread, and calls the client meanwhile: a request of a round does
+//! not wait for the disk, because the proxy would see by its time that there was something to
+//! write. A request that is made before all is stored writes to nobody.
 
 mod epochs;
 mod event;
@@ -78,8 +83,13 @@ pub struct Client {
     join_request: Option<Vec<u8>>,
     link: Option<Link>,
     events: VecDeque<ClientEvent>,
+    /// The request of a round, which does not wait until the state is stored.
+    request: Option<Vec<u8>>,
     transmits: VecDeque<Vec<u8>>,
+    /// Whether the state is the one that [`Client::poll_store`] has returned last.
     is_stored: bool,
+    /// Whether that one is being written.
+    is_storing: bool,
     not_of_round_since: Option<u64>,
 }
 
@@ -139,22 +149,27 @@ impl Client {
             join_request,
             link: None,
             events,
+            request: None,
             transmits: VecDeque::new(),
             is_stored: stored.is_some(),
+            is_storing: false,
             not_of_round_since: None,
         })
     }
 
     /// The connection to the proxy is there.
     pub fn handle_connected(&mut self, _now: Instant) {
-        self.link = None;
-        self.transmits.clear();
+        self.unlink();
         self.transmits.push_back(Hello { group: self.settings.group.group.clone() }.encode());
     }
 
     /// The connection to the proxy has ended.
     pub fn handle_disconnected(&mut self, _now: Instant) {
-        self.link = None;
+        self.unlink();
+    }
+
+    fn unlink(&mut self) {
+        (self.link, self.request) = (None, None);
         self.transmits.clear();
     }
 
@@ -204,15 +219,30 @@ impl Client {
         Some(self.settings.now + after)
     }
 
-    /// The state, if it has changed: it takes the place of what was stored before, in one step.
-    /// Secret. There are no events and nothing to transmit as long as this has a value.
+    /// The state, if it has changed and none is being written: it takes the place of what was stored
+    /// before, in one step. Secret. There are no events, and only the request of a round to
+    /// transmit, until [`Client::handle_stored`] is called.
     pub fn poll_store(&mut self) -> Option<Zeroizing<Vec<u8>>> {
-        (!std::mem::replace(&mut self.is_stored, true)).then(|| self.stored())
+        if self.is_stored || self.is_storing {
+            return None;
+        }
+        (self.is_stored, self.is_storing) = (true, true);
+        Some(self.stored())
+    }
+
+    /// What [`Client::poll_store`] has returned is on the disk.
+    pub fn handle_stored(&mut self) {
+        self.is_storing = false;
+    }
+
+    /// Whether the state is on the disk as it is.
+    pub fn is_stored(&self) -> bool {
+        self.is_stored && !self.is_storing
     }
 
     /// What the client has learned.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
-        let event = if self.is_stored { self.events.pop_front() } else { None }?;
+        let event = if self.is_stored() { self.events.pop_front() } else { None }?;
         // It is in the stored state, and would be shown again.
         let is_in_state =
             matches!(event, ClientEvent::Message { .. } | ClientEvent::Delivered { .. });
@@ -222,7 +252,10 @@ impl Client {
 
     /// A message to send to the proxy.
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
-        if self.is_stored { self.transmits.pop_front() } else { None }
+        if self.request.is_some() {
+            return self.request.take();
+        }
+        if self.is_stored() { self.transmits.pop_front() } else { None }
     }
 
     /// Queues a message to the member with a name. It is delivered once, after those before it.
@@ -345,11 +378,11 @@ impl Client {
         start: &RoundStart,
         opening: &[u8],
     ) -> Result<(), ClientError> {
+        let is_stored = self.is_stored();
         let (Conversing::Member(member), Some(link)) = (&mut self.standing, &mut self.link) else {
             return Err(ClientError::OutOfTurn("a round before the epoch"));
         };
-        let request = link.handle_round(now, start, opening, member)?;
-        self.transmits.push_back(request);
+        self.request = Some(link.handle_round(now, start, opening, member, is_stored)?);
         Ok(())
     }
 

@@ -212,14 +212,22 @@ impl Member {
     /// Begins the exchange of a round. If one was begun in the same round before, of which the
     /// proxy has not taken the request, this one is in place of it.
     ///
+    /// `is_stored` says whether the conversations are stored as they are. If not, this exchange
+    /// writes to nobody: what it would say could be lost, and to wait for the disk would tell the
+    /// proxy that there is something to say.
+    ///
     /// # Errors
     /// If the start of the round cannot be. Nothing has changed then.
-    pub fn handle_round(&mut self, start: &RoundStart) -> Result<Exchange, MemberError> {
+    pub fn handle_round(
+        &mut self,
+        start: &RoundStart,
+        is_stored: bool,
+    ) -> Result<Exchange, MemberError> {
         self.check(start)?;
         self.exchange += 1;
         self.round = start.round;
         self.check_listed(start);
-        let (nonce, update) = self.write(start.round);
+        let (nonce, update) = self.write(start.round, is_stored);
         let reading = self.choose(start);
         let reads = reading.slots().collect();
         self.reading = Some(reading);

@@ -5,6 +5,9 @@ mod members;
 mod restarts;
 mod terminal;
 
+use std::thread;
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -47,6 +50,29 @@ fn three_members_talk() {
 fn no_message_is_lost_or_doubled_when_members_and_the_proxy_are_restarted() {
     let (room, proxy) = Room::open(&NAMES);
     talk_with_restarts(&room, proxy, &NAMES, |turns, _| turns == 60);
+}
+
+/// If its requests waited until its output is read, the proxy would see who has messages.
+#[test]
+fn requests_do_not_wait_for_a_full_pipe() {
+    let (room, _proxy) = Room::open(&NAMES);
+    let mut alice = room.talk("alice");
+    let _carol = room.talk("carol");
+    let mut bob = room.talk_unread("bob");
+    alice.wait_for("anonymity 3");
+    // More than a pipe takes.
+    let texts = ["a", "b", "c"].map(|text| text.repeat(40_000));
+    texts.iter().for_each(|text| assert!(alice.say("bob", text)));
+    alice.wait_for("delivered");
+    alice.forget();
+    let (rounds, late) = (room.rounds(), room.status()["groups"][0]["late"].clone());
+    while room.rounds() <= rounds + 20 {
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(room.status()["groups"][0]["late"], late);
+    assert!(!alice.has_said("anonymity 2"), "bob takes part");
+    bob.read();
+    assert_eq!(bob.messages(3), texts.map(|text| format!("alice {text}")));
 }
 
 #[test]

@@ -84,18 +84,19 @@ impl Link {
         self.is_begun && self.engine.is_ready()
     }
 
-    /// The member's request in a round.
+    /// The member's request in a round. `is_stored`: see [`Member::handle_round`].
     pub(super) fn handle_round(
         &mut self,
         now: Instant,
         start: &RoundStart,
         opening: &[u8],
         member: &mut Member,
+        is_stored: bool,
     ) -> Result<Vec<u8>, ClientError> {
         if !self.is_ready() {
             return Err(ClientError::OutOfTurn("a round before the set-up"));
         }
-        let exchange = member.handle_round(start)?;
+        let exchange = member.handle_round(start, is_stored)?;
         let body = self.engine.request(opening, &exchange.update, &exchange.reads)?;
         self.outstanding = Some(Outstanding { round: start.round, sent: now });
         Ok(ToProxy::Request { round: start.round, nonce: exchange.nonce, body }.encode())

@@ -23,8 +23,9 @@ pub(super) struct Written {
 }
 
 impl Member {
-    /// The nonce and the update of an exchange: the mask, with s own slots written.
-    pub(super) fn write(&mut self, round: u64) -> ([u8; NONCE_LEN], Mailbox) {
+    /// The nonce and the update of an exchange: the mask, with s own slots written, to partners only
+    /// if the conversations are stored.
+    pub(super) fn write(&mut self, round: u64, is_stored: bool) -> ([u8; NONCE_LEN], Mailbox) {
         let shape = *self.epoch.shape();
         let mut nonce = [0; NONCE_LEN];
         self.random.fill_bytes(&mut nonce);
@@ -32,7 +33,7 @@ impl Member {
         let mut update = Mailbox::new(&shape);
         self.epoch.key().mask(round, &Participant { member: own, nonce }).fill(&mut update);
         let order = Order::new(self.epoch.key(), round, &shape);
-        let slots = self.compose(At { epoch: self.epoch.number(), round, nonce });
+        let slots = self.compose(At { epoch: self.epoch.number(), round, nonce }, is_stored);
         for (offset, slot) in &slots {
             let place = update.slot_mut(order.slot(usize::from(own), *offset));
             place.iter_mut().zip(slot.iter()).for_each(|(byte, added)| *byte ^= added);
@@ -48,12 +49,13 @@ impl Member {
 
     /// The s slots that are written, sealed, with their offsets: those that conversations need, and
     /// others, which nobody can open, for which the same work is done.
-    fn compose(&mut self, at: At) -> Vec<(usize, Zeroizing<Vec<u8>>)> {
+    fn compose(&mut self, at: At, is_stored: bool) -> Vec<(usize, Zeroizing<Vec<u8>>)> {
         let shape = *self.epoch.shape();
         let mut free: Vec<usize> = (0..shape.slots_per_member()).collect();
         let mut slots = Vec::with_capacity(shape.writes());
         let again = self.exchange.is_multiple_of(AGAIN);
-        for partner in self.partners_in_turn(again) {
+        let partners = if is_stored { self.partners_in_turn(again) } else { Vec::new() };
+        for partner in partners {
             if slots.len() == shape.writes() {
                 break;
             }

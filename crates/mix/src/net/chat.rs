@@ -3,6 +3,7 @@
 
 mod config;
 mod history;
+mod output;
 mod session;
 
 pub use config::{Config, KEYS};

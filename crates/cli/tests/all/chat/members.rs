@@ -116,20 +116,20 @@ impl Room {
 
     /// A member that talks by lines.
     pub(crate) fn talk(&self, name: &str) -> Member {
+        let mut member = self.talk_unread(name);
+        member.read();
+        member
+    }
+
+    /// The same, whose lines nobody reads until [`Member::read`].
+    pub(crate) fn talk_unread(&self, name: &str) -> Member {
         let errors = self.path(&format!("{name}.log"));
         let log = fs::File::options().create(true).append(true).open(&errors).unwrap();
         let mut command = self.chat(name, &["--plain"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = self.start(name, &mut command);
         let input = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let (sender, lines) = channel();
-        thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
-        Member { child, input, lines, skipped: Vec::new(), errors }
+        Member { child, input, lines: channel().1, skipped: Vec::new(), errors }
     }
 
     /// What `sunder status` says of the proxy.
@@ -223,6 +223,24 @@ impl Member {
         let mut input = self.input.as_ref().unwrap();
         input.write_all(format!("{line}\n").as_bytes()).unwrap();
         input.flush().unwrap();
+    }
+
+    /// Reads its lines from now on.
+    pub(crate) fn read(&mut self) {
+        let output = BufReader::new(self.child.stdout.take().expect("nobody reads it yet"));
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        self.lines = lines;
+    }
+
+    /// Whether a line that begins with these words has come.
+    pub(crate) fn has_said(&mut self, begin: &str) -> bool {
+        self.skipped.extend(self.lines.try_iter());
+        self.skipped.iter().any(|line| line.starts_with(begin))
     }
 
     /// Enters a line, and nothing else.

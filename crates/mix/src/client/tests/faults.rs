@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::person::NAMES;
 use super::world::World;
-use crate::client::{ClientError, ClientEvent, LeaveError};
+use crate::client::{ClientError, ClientEvent, Conversing, LeaveError};
 use crate::membership::JoinRefusal;
 use crate::round::{NONCE_LEN, Participant, RoundStart};
 use crate::wire::ToMember;
@@ -69,11 +69,34 @@ fn an_old_mailbox_is_noticed_and_messages_wait() {
     assert_eq!(world.people[BOB].read["alice"].len(), 1);
 }
 
+/// If its request waited for the disk, the proxy would see by its time that bob has something to
+/// write.
+#[test]
+fn a_request_does_not_wait_for_the_disk() {
+    let mut world = World::of_members(8);
+    run_rounds(&mut world, 2);
+    world.disk = Duration::from_secs(60);
+    assert!(world.people[BOB].say(NAMES[0], ""));
+    run_rounds(&mut world, 10);
+    assert_eq!(world.refusals, [], "nobody was late");
+    let status = world.people[BOB].status();
+    assert_eq!((status.anonymity_set, status.waiting_for), (NAMES.len(), None));
+    assert!(!world.people[BOB].client.is_stored());
+    assert_eq!(world.people[0].read.len(), 0, "what is not stored is not sent");
+    world.disk = Duration::ZERO;
+    world.now += Duration::from_secs(60);
+    world.finish();
+    world.check_all_read();
+}
+
 #[test]
 fn who_is_left_out_of_a_round_notices_it() {
     let mut world = World::of_members(2);
-    change_rounds(&mut world, |start| {
-        start.read.as_mut().unwrap().participants.retain(|it| usize::from(it.member) != BOB);
+    // Who joins first has the lower number.
+    let Conversing::Member(bob) = &world.people[BOB].client.standing else { panic!("no member") };
+    let number = bob.epoch().own();
+    change_rounds(&mut world, move |start| {
+        start.read.as_mut().unwrap().participants.retain(|it| it.member != number);
     });
     run_rounds(&mut world, 5);
     let text = "the proxy has left this member out of round";

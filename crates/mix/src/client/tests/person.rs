@@ -35,6 +35,16 @@ struct SinceStored {
     delivered: Vec<MessageId>,
 }
 
+/// A state that is being written.
+struct Writing {
+    /// When that is done.
+    due: Instant,
+    state: Vec<u8>,
+    /// What has happened between the state before and this one.
+    since_stored: SinceStored,
+    is_member: bool,
+}
+
 pub(super) struct Person {
     number: usize,
     /// With which it joins.
@@ -43,6 +53,7 @@ pub(super) struct Person {
     stored: Option<Vec<u8>>,
     /// What it joins with, until it is a member.
     pub(super) invitation: Option<String>,
+    writing: Option<Writing>,
     since_stored: SinceStored,
     /// Texts that are in the stored state, by receiver, and their numbers.
     pub(super) said: BTreeMap<String, Vec<String>>,
@@ -66,6 +77,7 @@ impl Person {
             client: open((number, NAMES[number]), began, began, None, None, seed),
             stored: None,
             invitation: None,
+            writing: None,
             since_stored: SinceStored::default(),
             said: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -75,8 +87,12 @@ impl Person {
         }
     }
 
-    /// Starts the client from what is stored; what was not is lost.
-    pub(super) fn start(&mut self, now: Instant, seed: u64) {
+    /// Starts the client from what is stored; what was not is lost. A state that was being written
+    /// is the stored one if `is_written`.
+    pub(super) fn start(&mut self, now: Instant, seed: u64, is_written: bool) {
+        if let Some(writing) = self.writing.take().filter(|_| is_written) {
+            self.commit(writing);
+        }
         self.since_stored = SinceStored::default();
         let invitation = self.invitation.as_deref().map(|code| Invitation::parse(code).unwrap());
         let stored = self.stored.as_deref();
@@ -84,14 +100,33 @@ impl Person {
         self.client = open(member, self.began, now, stored, invitation, seed);
     }
 
-    /// Stores the state, if it has changed.
-    pub(super) fn store(&mut self) -> bool {
+    /// Begins to write the state, if it has changed.
+    pub(super) fn begin_to_store(&mut self, due: Instant) -> bool {
         let Some(state) = self.client.poll_store() else { return false };
-        self.stored = Some(state.to_vec());
-        if self.client.status().epoch > 0 {
+        assert!(self.writing.is_none(), "one state is written at a time");
+        self.writing = Some(Writing {
+            due,
+            state: state.to_vec(),
+            since_stored: std::mem::take(&mut self.since_stored),
+            is_member: self.client.status().epoch > 0,
+        });
+        true
+    }
+
+    /// The state is on the disk, if it is time.
+    pub(super) fn finish_storing(&mut self, now: Instant) {
+        if let Some(writing) = self.writing.take_if(|it| it.due <= now) {
+            self.commit(writing);
+            self.client.handle_stored();
+        }
+    }
+
+    fn commit(&mut self, Writing { state, since_stored, is_member, .. }: Writing) {
+        self.stored = Some(state);
+        if is_member {
             self.invitation = None;
         }
-        let SinceStored { said, read, delivered } = std::mem::take(&mut self.since_stored);
+        let SinceStored { said, read, delivered } = since_stored;
         for (to, id, text) in said {
             assert!(self.waiting.insert(id, to.clone()).is_none(), "a number was used before");
             self.said.entry(to).or_default().push(text);
@@ -102,7 +137,11 @@ impl Person {
         for id in delivered {
             self.waiting.remove(&id);
         }
-        true
+    }
+
+    /// What has happened and is not in the stored state.
+    fn not_stored(&self) -> impl Iterator<Item = &SinceStored> {
+        self.writing.iter().map(|it| &it.since_stored).chain([&self.since_stored])
     }
 
     /// Reads an event, if there is one. A message is the next one of its sender.
@@ -110,7 +149,8 @@ impl Person {
         let Some(event) = self.client.poll_event() else { return false };
         match event {
             ClientEvent::Message { from, text } => {
-                let unstored = self.since_stored.read.iter().filter(|it| it.0 == from).count();
+                let unstored = self.not_stored().flat_map(|it| &it.read);
+                let unstored = unstored.filter(|it| it.0 == from).count();
                 let count = self.read.get(&from).map_or(0, Vec::len) + unstored;
                 let expected = format!("{count} from {from} to {}", NAMES[self.number]);
                 assert!(text.starts_with(&expected), "{text}, and not {expected}");
@@ -128,7 +168,8 @@ impl Person {
 
     /// Says something, if the client takes it.
     pub(super) fn say(&mut self, to: &str, padding: &str) -> bool {
-        let unstored = self.since_stored.said.iter().filter(|it| it.0 == to).count();
+        let unstored = self.not_stored().flat_map(|it| &it.said);
+        let unstored = unstored.filter(|it| it.0 == to).count();
         let count = self.said.get(to).map_or(0, Vec::len) + unstored;
         let text = format!("{count} from {} to {to}{padding}", NAMES[self.number]);
         let Ok(id) = self.client.send(to, &text) else { return false };
@@ -142,7 +183,7 @@ impl Person {
 
     /// How many messages were not delivered.
     pub(super) fn undelivered(&self) -> usize {
-        self.waiting.len() + self.since_stored.said.len()
+        self.waiting.len() + self.not_stored().map(|it| it.said.len()).sum::<usize>()
     }
 }
 

@@ -73,6 +73,8 @@ pub(super) struct World {
     next_id: u64,
     seeds: u64,
     pub(super) tamper: Option<Tamper>,
+    /// How long clients take to write their states.
+    pub(super) disk: Duration,
     /// Rounds that were closed.
     pub(super) rounds: u64,
     pub(super) restarts: u64,
@@ -131,6 +133,7 @@ impl World {
             next_id: 0,
             seeds: seed << 32,
             tamper: None,
+            disk: Duration::from_millis(seed % 4 * 15),
             rounds: 0,
             restarts: 0,
             errors: Vec::new(),
@@ -144,7 +147,9 @@ impl World {
     pub(super) fn invite(&mut self, name: &str, lasts: Duration) -> Invitation {
         let administrator = &mut self.people[0];
         let invited = administrator.client.invite(self.now, Name::new(name).unwrap(), lasts);
-        administrator.store();
+        administrator.finish_storing(self.now + TICK);
+        administrator.begin_to_store(self.now);
+        administrator.finish_storing(self.now);
         invited.unwrap()
     }
 
@@ -183,7 +188,8 @@ impl World {
     pub(super) fn restart(&mut self, person: usize) {
         self.restarts += 1;
         let seed = self.seed();
-        self.people[person].start(self.now, seed);
+        let is_written = self.rng.bool();
+        self.people[person].start(self.now, seed, is_written);
         for number in 0..self.wires.len() {
             if self.wires[number].person == person {
                 self.cut(number);
@@ -233,6 +239,7 @@ impl World {
             self.poll_proxy();
         }
         for person in 0..self.people.len() {
+            self.people[person].finish_storing(self.now);
             let client = &mut self.people[person].client;
             if client.poll_timeout().is_some_and(|at| at <= self.now) {
                 client.handle_timeout(self.now);
@@ -379,7 +386,8 @@ impl World {
             if self.faults.clients > 0 && self.rng.u32(0..10_000) == 0 {
                 return self.restart(person);
             }
-            if self.people[person].store() || self.people[person].read_event() {
+            let due = self.now + self.disk;
+            if self.people[person].begin_to_store(due) || self.people[person].read_event() {
                 continue;
             }
             let Some(message) = self.people[person].client.poll_transmit() else { return };

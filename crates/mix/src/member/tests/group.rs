@@ -107,7 +107,7 @@ pub(super) fn run_round(proxy: &mut Proxy, members: &mut [Member]) -> Vec<Exchan
     let start = proxy.start();
     let mut exchanges = Vec::new();
     for (number, member) in (0..).zip(members.iter_mut()) {
-        let exchange = member.handle_round(&start).unwrap();
+        let exchange = member.handle_round(&start, true).unwrap();
         proxy.hand_in(number, &exchange);
         member.handle_slots(&proxy.slots(&exchange));
         exchanges.push(exchange);

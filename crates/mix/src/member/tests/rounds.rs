@@ -113,7 +113,7 @@ fn starts_that_cannot_be_are_refused() {
     let mut refused = |change: &dyn Fn(&mut crate::RoundStart)| {
         let mut start = start.clone();
         change(&mut start);
-        members[0].handle_round(&start).err()
+        members[0].handle_round(&start, true).err()
     };
     assert_eq!(refused(&|it| it.epoch = 2), Some(MemberError::Epoch { epoch: 2, own: 1 }));
     assert_eq!(refused(&|it| it.round = 3), Some(MemberError::Round { round: 3, last: 4 }));
@@ -156,7 +156,7 @@ fn a_mailbox_of_another_round_is_noticed() {
         }
         let start = proxy.start();
         for (number, member) in members.iter_mut().enumerate() {
-            let exchange = member.handle_round(&start).unwrap();
+            let exchange = member.handle_round(&start, true).unwrap();
             member.handle_slots(&proxy.slots(&exchange));
             if (attack, number) == (3, 3) {
                 assert_eq!(member.poll_event(), Some(Event::LeftOut { round: 2 }));
@@ -189,7 +189,7 @@ fn an_old_mailbox_is_refused_also_after_a_restart() {
     let mut bob = member(epoch(1, shape(), &[0, 1, 2, 3], 1), 1, conversations, 77);
     proxy.closed = old;
     assert_eq!(
-        bob.handle_round(&proxy.start()).err(),
+        bob.handle_round(&proxy.start(), true).err(),
         Some(MemberError::Read { round: 5, read: 1 })
     );
 }
@@ -199,7 +199,7 @@ fn slots_of_other_lengths_are_noticed() {
     let (mut proxy, mut members) = group(shape());
     run_round(&mut proxy, &mut members);
     for slots in [vec![], vec![vec![0; 128]; 3], vec![vec![0; 127]; 4]] {
-        members[0].handle_round(&proxy.start()).unwrap();
+        members[0].handle_round(&proxy.start(), true).unwrap();
         members[0].handle_slots(&slots);
         assert_eq!(members[0].poll_event(), Some(Event::NotOfThisRound { round: 1 }));
     }

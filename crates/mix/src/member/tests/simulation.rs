@@ -108,7 +108,9 @@ impl World {
                 continue;
             }
             let member = self.people[person].member.as_mut().unwrap();
-            let exchange = member.handle_round(&start).unwrap();
+            // Now and then the disk is late.
+            let is_stored = self.rng.u32(0..8) > 0;
+            let exchange = member.handle_round(&start, is_stored).unwrap();
             if self.rng.u32(0..100) < lost {
                 continue;
             }

@@ -1,6 +1,7 @@
-//! A member that stays connected: it connects again with growing waits, stores the client's state,
-//! and says what happens.
+//! A member that stays connected: it connects again with growing waits, has the client's state
+//! stored, and has said what happens.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -16,11 +17,9 @@ use super::super::outbox::{Outbox, STACK_LEN};
 use super::super::state::{StateFileError, StateFolder, StateKey};
 use super::config::Config;
 use super::history::{History, HistoryError, Said};
+use super::output::{Done, FILE, Output, Writer as OutputWriter};
 use crate::client::{Client, ClientEvent, ClientSendError, ClientSettings, ClientStatus};
 use crate::membership::{Invitation, Name};
-
-/// The file of the client's state.
-const FILE: &str = "state";
 
 /// The first wait before connecting again.
 const MIN_WAIT: Duration = Duration::from_millis(250);
@@ -168,6 +167,8 @@ enum Input {
     Opened(u64, Writer, Closer, SyncSender<usize>),
     Received(u64, Vec<u8>),
     Ended(u64, String),
+    /// The output has done something.
+    OutputDone,
 }
 
 impl fmt::Debug for Session {
@@ -188,9 +189,9 @@ impl Session {
         invitation: Option<Invitation>,
         tell: impl FnMut(Event) + Send + 'static,
     ) -> Result<(Self, Vec<Said>), ChatError> {
-        let (driver, said) = Driver::new(config, invitation, tell)?;
         let (inputs, taken) = sync_channel(MAX_INPUTS);
         let to_self = inputs.clone();
+        let (driver, said) = Driver::new(config, invitation, tell, inputs.clone())?;
         let builder = thread::Builder::new().name("mix-chat".into());
         let thread = builder.spawn(move || driver.run(&taken, &to_self));
         Ok((Self { inputs, thread: Some(thread.map_err(ChatError::Threads)?) }, said))
@@ -224,11 +225,12 @@ enum Link {
     },
 }
 
-struct Driver<F> {
+struct Driver {
     client: Client,
-    folder: StateFolder,
-    key: StateKey,
-    history: Option<History>,
+    output: Output,
+    has_history: bool,
+    /// What a person is told when the state is stored.
+    answers: VecDeque<Event>,
     proxy: String,
     options: Options,
     link: Link,
@@ -236,17 +238,17 @@ struct Driver<F> {
     number: u64,
     wait: Duration,
     status: Option<ClientStatus>,
-    tell: F,
 }
 
 /// Why the loop ends.
 struct End(Option<String>);
 
-impl<F: FnMut(Event)> Driver<F> {
+impl Driver {
     fn new(
         config: &Config,
         invitation: Option<Invitation>,
-        tell: F,
+        tell: impl FnMut(Event) + Send + 'static,
+        inputs: SyncSender<Input>,
     ) -> Result<(Self, Vec<Said>), ChatError> {
         let in_dir = |path: &std::path::Path| config.config_dir.join(path);
         let identity = Arc::new(SecretKey::read(&in_dir(&config.identity))?);
@@ -265,34 +267,65 @@ impl<F: FnMut(Event)> Driver<F> {
             timeout: Some(SILENCE),
             ..Options::new(security)
         };
+        let has_history = history.is_some();
+        let writer = OutputWriter { folder, key: StateKey::new(&identity), history, tell };
+        // If there is no room, there are inputs, after which the output is asked anyway.
+        let wake = move || _ = inputs.try_send(Input::OutputDone);
         let driver = Self {
             client,
-            folder,
-            key: StateKey::new(&identity),
-            history,
+            output: Output::start(writer, wake).map_err(ChatError::Threads)?,
+            has_history,
+            answers: VecDeque::new(),
             proxy: config.proxy.clone(),
             options,
             link: Link::Waiting(Instant::now()),
             number: 0,
             wait: MIN_WAIT,
             status: None,
-            tell,
         };
         Ok((driver, said))
     }
 
     fn run(mut self, inputs: &Receiver<Input>, to_self: &SyncSender<Input>) {
-        let End(why) = loop {
+        let End(mut why) = loop {
             let end = self.drive().and_then(|()| self.step(inputs, to_self));
             if let Err(end) = end {
                 break end;
             }
         };
+        if let Err(End(error)) = self.settle() {
+            why = why.or(error);
+        }
         if let Link::Open { outbox, next, .. } = self.link {
             drop(next);
             outbox.finish(LAST_BYTES_TIMEOUT);
         }
-        (self.tell)(Event::Ended { why });
+        self.output.tell(Event::Ended { why });
+        self.output.finish();
+    }
+
+    /// Waits until the state is stored, and what depends on it is told.
+    fn settle(&mut self) -> Result<(), End> {
+        loop {
+            if let Some(state) = self.client.poll_store() {
+                self.output.store(state);
+            }
+            if self.client.is_stored() {
+                self.answers.drain(..).for_each(|answer| self.output.tell(answer));
+                return Ok(());
+            }
+            let done = self.output.wait();
+            self.handle_done(done)?;
+        }
+    }
+
+    fn handle_done(&mut self, done: Done) -> Result<(), End> {
+        match done {
+            Done::Stored => self.client.handle_stored(),
+            Done::Told => {}
+            Done::Failed(why) => return Err(End(Some(why))),
+        }
+        Ok(())
     }
 
     /// Waits for the next input or deadline, and handles it.
@@ -340,6 +373,7 @@ impl<F: FnMut(Event)> Driver<F> {
     fn handle(&mut self, input: Input) -> Result<(), End> {
         match input {
             Input::Command(command) => return self.obey(command),
+            Input::OutputDone => {}
             Input::Opened(number, ..) | Input::Received(number, _) | Input::Ended(number, _)
                 if number != self.number => {}
             Input::Opened(_, writer, closer, next) => {
@@ -349,7 +383,7 @@ impl<F: FnMut(Event)> Driver<F> {
                 self.client.handle_connected(since);
                 let _ = next.send(self.client.max_message_len());
                 self.link = Link::Open { outbox, next, since };
-                (self.tell)(Event::Connected);
+                self.output.tell(Event::Connected);
             }
             Input::Received(_, message) => {
                 let handled = self.client.handle_message(Instant::now(), &message);
@@ -384,7 +418,7 @@ impl<F: FnMut(Event)> Driver<F> {
         let again_in = varied(self.wait);
         self.wait = (2 * self.wait).min(MAX_WAIT);
         self.link = Link::Waiting(Instant::now() + again_in);
-        (self.tell)(Event::Disconnected { why: why.to_owned(), again_in });
+        self.output.tell(Event::Disconnected { why: why.to_owned(), again_in });
     }
 
     fn obey(&mut self, command: Command) -> Result<(), End> {
@@ -393,7 +427,7 @@ impl<F: FnMut(Event)> Driver<F> {
             Command::Stop => return Err(End(None)),
             Command::Say { to, text } => match self.client.send(&to, &text) {
                 Ok(id) => {
-                    self.remember(true, &to, &text)?;
+                    self.remember(true, &to, &text);
                     Event::Queued { id: id.0, to, text }
                 }
                 Err(error) => {
@@ -415,21 +449,25 @@ impl<F: FnMut(Event)> Driver<F> {
             },
         };
         // What was promised is stored before it is said.
-        self.drive()?;
-        (self.tell)(answer);
+        self.answers.push_back(answer);
         Ok(())
     }
 
-    /// Stores, tells and sends what the client asks for, in this order: what was not told is in the
-    /// stored state.
+    /// Has stored, told and sent what the client asks for, in this order: what was not told is in
+    /// the stored state.
     fn drive(&mut self) -> Result<(), End> {
+        while let Some(done) = self.output.poll_done() {
+            self.handle_done(done)?;
+        }
         loop {
             if let Some(state) = self.client.poll_store() {
-                let sealed = self.key.seal(FILE, &state);
-                let stored = sealed.and_then(|sealed| self.folder.replace(FILE, &sealed));
-                stored.map_err(|error| End(Some(error.to_string())))?;
-            } else if let Some(event) = self.client.poll_event() {
-                self.tell_of(event)?;
+                self.output.store(state);
+            } else if self.client.is_stored() && !self.answers.is_empty() {
+                self.answers.drain(..).for_each(|answer| self.output.tell(answer));
+            } else if self.output.has_told()
+                && let Some(event) = self.client.poll_event()
+            {
+                self.tell_of(event);
             } else if let Some(message) = self.client.poll_transmit() {
                 if let Link::Open { outbox, .. } = &self.link {
                     // If that fails, the thread that reads notices.
@@ -440,31 +478,30 @@ impl<F: FnMut(Event)> Driver<F> {
             }
         }
         let status = self.client.status();
-        if self.status.as_ref() != Some(&status) {
+        if self.output.has_told() && self.status.as_ref() != Some(&status) {
             self.status = Some(status.clone());
-            (self.tell)(Event::Status(status));
+            self.output.tell(Event::Status(status));
         }
         Ok(())
     }
 
-    fn tell_of(&mut self, event: ClientEvent) -> Result<(), End> {
+    fn tell_of(&mut self, event: ClientEvent) {
         let event = match event {
             ClientEvent::Message { from, text } => {
-                self.remember(false, &from, &text)?;
+                self.remember(false, &from, &text);
                 Event::Message { from, text }
             }
             ClientEvent::Delivered { id, to } => Event::Delivered { id: id.0, to },
             other => Event::Note(other.to_string()),
         };
-        (self.tell)(event);
-        Ok(())
+        self.output.tell(event);
     }
 
-    fn remember(&mut self, is_own: bool, name: &str, text: &str) -> Result<(), End> {
-        let Some(history) = &mut self.history else { return Ok(()) };
-        let (name, text) = (name.to_owned(), text.to_owned());
-        let added = history.add(&Said { at: SystemTime::now(), is_own, name, text });
-        added.map_err(|error| End(Some(error.to_string())))
+    fn remember(&mut self, is_own: bool, name: &str, text: &str) {
+        if self.has_history {
+            let (name, text) = (name.to_owned(), text.to_owned());
+            self.output.remember(Said { at: SystemTime::now(), is_own, name, text });
+        }
     }
 }
 
