@@ -219,8 +219,8 @@ impl Client {
         Some(self.settings.now + after)
     }
 
-    /// The state, if it has changed and none is being written: it takes the place of what was stored
-    /// before, in one step. Secret. There are no events, and only the request of a round to
+    /// The state, if it has changed and none is being written: it takes the place of what was
+    /// stored before, in one step. Secret. There are no events, and only the request of a round to
     /// transmit, until [`Client::handle_stored`] is called.
     pub fn poll_store(&mut self) -> Option<Zeroizing<Vec<u8>>> {
         if self.is_stored || self.is_storing {

@@ -23,8 +23,8 @@ pub(super) struct Written {
 }
 
 impl Member {
-    /// The nonce and the update of an exchange: the mask, with s own slots written, to partners only
-    /// if the conversations are stored.
+    /// The nonce and the update of an exchange: the mask, with s own slots written, to partners
+    /// only if the conversations are stored.
     pub(super) fn write(&mut self, round: u64, is_stored: bool) -> ([u8; NONCE_LEN], Mailbox) {
         let shape = *self.epoch.shape();
         let mut nonce = [0; NONCE_LEN];

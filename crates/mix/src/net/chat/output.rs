@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 use zeroize::Zeroizing;
 
 use super::super::state::{StateFolder, StateKey};
+use super::event::Event;
 use super::history::{History, Said};
-use super::session::Event;
 
 /// The file of the client's state.
 pub(super) const FILE: &str = "state";

@@ -1,0 +1,68 @@
+//! What a session tells.
+
+use std::time::Duration;
+
+use crate::client::ClientStatus;
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// There is a connection to the proxy.
+    Connected,
+    /// There is none; the next attempt is after this time.
+    Disconnected {
+        /// Why.
+        why: String,
+        /// When the next attempt is.
+        again_in: Duration,
+    },
+    /// The status has changed.
+    Status(ClientStatus),
+    /// A message was taken, and is sent until it is delivered.
+    Queued {
+        /// Its number.
+        id: u64,
+        /// The receiver.
+        to: String,
+        /// The text.
+        text: String,
+    },
+    /// A message was not taken.
+    NotSent {
+        /// The receiver.
+        to: String,
+        /// The text.
+        text: String,
+        /// Why.
+        why: String,
+        /// Whether it can be sent when there are exchanges again.
+        is_early: bool,
+    },
+    /// A message has arrived.
+    Message {
+        /// Its sender.
+        from: String,
+        /// The text.
+        text: String,
+    },
+    /// A message has arrived at its receiver.
+    Delivered {
+        /// Its number.
+        id: u64,
+        /// The receiver.
+        to: String,
+    },
+    /// An invitation for a person. Secret.
+    Invitation(String),
+    /// What was asked for is done, or is under way.
+    Done(String),
+    /// What was asked for was not done.
+    NotDone(String),
+    /// What else a person should know.
+    Note(String),
+    /// The chat has ended: nothing else happens.
+    Ended {
+        /// Why, unless [`super::Command::Stop`] has ended it.
+        why: Option<String>,
+    },
+}
