@@ -9,11 +9,13 @@
 
 mod circuit;
 mod ot;
+mod slots;
 mod transfers;
 
 use std::fmt;
 use std::str::FromStr;
 
+use self::ot::OneOfN;
 use crate::{Mailbox, Shape};
 
 /// Why a step of an exchange fails.
@@ -53,7 +55,9 @@ pub fn member(
     seed: [u8; 32],
 ) -> Result<Box<dyn MemberEngine>, EngineError> {
     match name {
-        EngineName::Ot => Ok(Box::new(ot::Member::new(*shape, seed))),
+        EngineName::Ot => {
+            Ok(Box::new(slots::Member::new(*shape, OneOfN::new(shape.slots()), seed)))
+        }
         EngineName::Circuit => Ok(Box::new(circuit::Member::new(*shape, seed))),
     }
 }
@@ -68,7 +72,9 @@ pub fn proxy(
     seed: [u8; 32],
 ) -> Result<Box<dyn ProxyEngine>, EngineError> {
     match name {
-        EngineName::Ot => Ok(Box::new(ot::Proxy::new(*shape, seed))),
+        EngineName::Ot => {
+            Ok(Box::new(slots::Proxy::new(*shape, OneOfN::new(shape.slots()), seed)))
+        }
         EngineName::Circuit => Ok(Box::new(circuit::Proxy::new(*shape, seed))),
     }
 }
@@ -155,7 +161,7 @@ impl MessageLens {
 /// How long the messages of an exchange are.
 pub fn message_lens(name: EngineName, shape: &Shape) -> MessageLens {
     match name {
-        EngineName::Ot => ot::message_lens(shape),
+        EngineName::Ot => slots::message_lens(shape),
         EngineName::Circuit => circuit::message_lens(shape),
     }
 }
