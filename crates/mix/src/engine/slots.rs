@@ -1,6 +1,6 @@
-//! Slots by transfers of their keys, whichever way a transfer is made ([`SlotTransfer`]): the proxy
+//! Slots by transfers of their keys, which the engines `ot` and `bdd` have in common: the proxy
 //! encrypts each slot with a key of its own, and the member gets q of the N keys, each by a 1-of-N
-//! transfer of 16 bytes.
+//! transfer of 16 bytes. The engines differ in how such a transfer is made: [`SlotTransfer`].
 //!
 //! The bits of the choices are those of extended transfers, whose receiver is the member: its
 //! message goes with the request, so that an exchange is one round trip.
