@@ -46,9 +46,7 @@ pub enum EngineError {
         found: usize,
     },
     /// The mailbox has more slots than a decision diagram can have.
-    #[error(
-        "the engine `bdd` takes mailboxes of {max} slots, not {slots}: have fewer, or take `ot`"
-    )]
+    #[error("the engine `bdd` takes at most {max} slots, not {slots}; `ot` takes more")]
     DiagramSlots {
         /// How many it has.
         slots: usize,
