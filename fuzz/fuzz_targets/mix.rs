@@ -15,7 +15,7 @@ use libfuzzer_sys::fuzz_target;
 use mix::Shape;
 use mix::client::{Client, ClientEvent, ClientSettings};
 use mix::engine::EngineName;
-use mix::group::{Group, GroupSettings};
+use mix::group::{Group, GroupSettings, MIN_AUDIT_ROUNDS};
 use mix::membership::{Announcement, GroupAddress, Invitation, Name};
 use mix::wire::{Hello, Terms, ToMember, ToProxy};
 
@@ -94,6 +94,7 @@ fn group() -> GroupSettings {
         name: "friends".parse().expect("a name"),
         administrator: secret(ALICE).public(),
         terms: Terms::new(EngineName::Ot, shape, interval, least).expect("terms"),
+        audit_every_rounds: MIN_AUDIT_ROUNDS,
     }
 }
 

@@ -32,13 +32,13 @@ pub use self::event::{
 use self::link::Link;
 use self::state::State;
 use crate::conversations::Conversations;
-use crate::member::{self, Member, MessageId};
+use crate::member::{self, MIN_AUDIT_ROUNDS, Member, MemberError, MessageId};
 use crate::membership::{
     Administrator, GroupAddress, Invitation, InviteError, Name, Notice, RemoveError, group_id,
 };
 use crate::random::Random;
-use crate::round::RoundStart;
-use crate::wire::{Hello, MAX_GREETING_LEN, ToMember};
+use crate::round::{Participant, RoundStart};
+use crate::wire::{Hello, MAX_GREETING_LEN, ToMember, ToProxy};
 
 /// Which member of which group.
 #[derive(Debug)]
@@ -91,6 +91,10 @@ pub struct Client {
     /// Whether that one is being written.
     is_storing: bool,
     not_of_round_since: Option<u64>,
+    /// The epoch and the round of the last update that this client has audited, also over another
+    /// connection.
+    last_audit: Option<(u32, u64)>,
+    audits: u64,
 }
 
 /// The conversations, which a member has while it knows the shape of the group.
@@ -154,6 +158,8 @@ impl Client {
             is_stored: stored.is_some(),
             is_storing: false,
             not_of_round_since: None,
+            last_audit: None,
+            audits: 0,
         })
     }
 
@@ -202,6 +208,23 @@ impl Client {
             ToMember::Answer { round, body } => self.handle_answer(now, round, &body),
             ToMember::Late { round } => {
                 self.link()?.handle_late(round);
+                Ok(())
+            }
+            ToMember::Audit { epoch, round, subject } => self.handle_audit(epoch, round, subject),
+            ToMember::AuditChoices(choices) => {
+                let Conversing::Member(member) = &mut self.standing else {
+                    return Err(ClientError::OutOfTurn("an audit before the epoch"));
+                };
+                let tables = member.end_audit(&choices)?;
+                self.transmits.push_back(ToProxy::AuditTables(tables).encode());
+                self.audits += 1;
+                Ok(())
+            }
+            ToMember::AuditFailed { key, round } => {
+                // Only the administrator can do something about it.
+                let name = self.epochs.name_of(&key).filter(|_| self.administrator.is_some());
+                let found = name.map(|name| ClientEvent::AuditFailed { name: name.clone(), round });
+                self.events.extend(found);
                 Ok(())
             }
         }
@@ -340,6 +363,7 @@ impl Client {
             undelivered: self.conversations().undelivered(),
             waiting_for: self.waiting_for(),
             not_of_round_since: self.not_of_round_since,
+            audits: self.audits,
         }
     }
 
@@ -408,6 +432,27 @@ impl Client {
             self.not_of_round_since = None;
         }
         self.is_stored &= member.conversations().generation() == generation;
+        Ok(())
+    }
+
+    /// Begins an audit. A proxy that follows the protocol asks for each at a distance of some
+    /// rounds; what another one could learn of masks and orders is bounded so.
+    fn handle_audit(
+        &mut self,
+        epoch: u32,
+        round: u64,
+        subject: Participant,
+    ) -> Result<(), ClientError> {
+        let Conversing::Member(member) = &mut self.standing else {
+            return Err(ClientError::OutOfTurn("an audit before the epoch"));
+        };
+        let last = self.last_audit.filter(|(of, _)| *of == epoch).map(|(_, round)| round);
+        if last.is_some_and(|last| round < last.saturating_add(MIN_AUDIT_ROUNDS)) {
+            return Err(MemberError::Audit(round).into());
+        }
+        let set_up = member.begin_audit(epoch, round, subject)?;
+        self.last_audit = Some((epoch, round));
+        self.transmits.push_back(ToProxy::AuditSetUp(set_up).encode());
         Ok(())
     }
 

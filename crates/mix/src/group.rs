@@ -12,6 +12,7 @@
 //! interval has passed if a member that was told of it does not answer. `docs/protocols/mix.md`
 //! says which message may change what.
 
+mod audits;
 mod connection;
 mod epoch;
 mod exchanges;
@@ -28,16 +29,21 @@ use std::time::Instant;
 use keys::PublicKey;
 use zeroize::Zeroizing;
 
+use self::audits::Audits;
 use self::connection::Connection;
 use self::epoch::Epoch;
+use self::job::Outcome;
 pub use self::job::{Done, Job};
 use self::rounds::Rounds;
-pub use self::status::{Counters, GroupEvent, GroupStatus, LateMember};
+pub use self::status::{Counters, Found, GroupEvent, GroupStatus, LateMember};
 use self::stored::Stored;
 pub use self::stored::StoredError;
 use self::waiting::{Joins, Notices};
 use crate::Mailbox;
+use crate::audit::MAX_AUDIT_SLOTS;
 use crate::engine::{self, EngineError, ProxyEngine};
+pub use crate::member::MIN_AUDIT_ROUNDS;
+use crate::random::Random;
 use crate::wire::{GroupName, Refusal, Standing, Terms, ToMember, ToProxy};
 
 /// The most connections of clients that are not members, and the most requests to join that wait.
@@ -58,6 +64,9 @@ pub struct GroupSettings {
     pub administrator: PublicKey,
     /// The engine, the shape and the intervals.
     pub terms: Terms,
+    /// How many rounds are between two whose updates are audited, [`MIN_AUDIT_ROUNDS`] at least; 0:
+    /// there are no audits.
+    pub audit_every_rounds: u64,
 }
 
 /// Why a group cannot be kept.
@@ -69,6 +78,11 @@ pub enum GroupError {
     /// The engine cannot make exchanges of this shape.
     #[error("the engine: {0}")]
     Engine(#[from] EngineError),
+    /// Audits are too frequent, so that members would not answer, or a mailbox is too large.
+    #[error(
+        "audits are made of {MAX_AUDIT_SLOTS} slots, and each {MIN_AUDIT_ROUNDS} rounds, at most"
+    )]
+    Audits,
 }
 
 /// A message to send.
@@ -95,6 +109,7 @@ pub struct Group {
     rounds: Rounds,
     joins: Joins,
     notices: Notices,
+    audits: Audits,
     new_engine: NewEngine,
     seed: Zeroizing<[u8; 32]>,
     engines: u64,
@@ -128,9 +143,16 @@ impl Group {
         new_engine: NewEngine,
     ) -> Result<Self, GroupError> {
         new_engine(&settings.terms, [0; 32])?;
+        let every = settings.audit_every_rounds;
+        let is_too_large = settings.terms.shape().slots() > MAX_AUDIT_SLOTS;
+        if every > 0 && (every < MIN_AUDIT_ROUNDS || is_too_large) {
+            return Err(GroupError::Audits);
+        }
         let stored = stored.map(|bytes| Stored::decode(bytes, &settings)).transpose()?;
         let Stored { epoch, next_round, notices } = stored.unwrap_or_default();
+        let random = Random::new(membership::derive_seed(&seed, 0));
         Ok(Self {
+            audits: Audits::new(every, next_round, random),
             rounds: Rounds::new(settings.terms, next_round),
             settings,
             connections: BTreeMap::new(),
@@ -162,6 +184,9 @@ impl Group {
             if strangers.count() > MAX_STRANGERS {
                 return self.refuse(id, Refusal::TooManyConnections);
             }
+        }
+        if self.audits.is_left_out(&key) {
+            return self.refuse(id, Refusal::LeftOut);
         }
         let (terms, epoch) = (self.settings.terms, self.epoch.as_ref().map_or(0, Epoch::number));
         self.send(id, &ToMember::Welcome { terms, standing, epoch });
@@ -202,16 +227,20 @@ impl Group {
 
     /// A job has been done.
     pub fn handle_done(&mut self, now: Instant, done: Done) {
-        let id = done.connection;
-        // Without its connection nothing of an exchange counts.
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        match done.result {
-            Ok((engine, product)) => {
-                connection.rest(engine);
-                self.handle_product(now, id, product);
-                self.work(now, id);
+        match done.0 {
+            Outcome::Exchange { connection: id, result } => {
+                // Without its connection nothing of an exchange counts.
+                let Some(connection) = self.connections.get_mut(&id) else { return };
+                match result {
+                    Ok((engine, product)) => {
+                        connection.rest(engine);
+                        self.handle_product(now, id, product);
+                        self.work(now, id);
+                    }
+                    Err(_) => self.refuse(id, Refusal::Engine),
+                }
             }
-            Err(_) => self.refuse(id, Refusal::Engine),
+            Outcome::Audit { inquiry, result } => self.handle_audited(inquiry, result),
         }
         self.advance(now);
     }
@@ -274,6 +303,7 @@ impl Group {
             joins_waiting: self.joins.waiting().count(),
             round: self.rounds.last(),
             late_members: late.collect(),
+            found: self.audits.found().to_vec(),
             counters: self.counters,
         }
     }
@@ -307,6 +337,8 @@ impl Group {
                 Ok(())
             }
             ToProxy::Request { round, nonce, body } => self.handle_request(id, round, nonce, body),
+            ToProxy::AuditSetUp(set_up) => self.handle_audit_set_up(id, set_up),
+            ToProxy::AuditTables(tables) => self.handle_audit_tables(id, tables),
         }
     }
 

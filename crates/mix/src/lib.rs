@@ -3,6 +3,7 @@
 //!
 //! `docs/protocols/mix.md` specifies the protocol and says what is promised, and against whom.
 
+mod audit;
 pub mod client;
 mod content;
 mod conversation;
@@ -26,6 +27,7 @@ mod shape;
 mod state;
 pub mod wire;
 
+pub use audit::{AuditError, MAX_AUDIT_SLOTS};
 pub use content::MAX_TEXT_LEN;
 pub use conversations::Conversations;
 pub use epoch::{Epoch, EpochError, MemberInfo};

@@ -1,5 +1,6 @@
 //! A member's end of the rounds: what it writes, what it reads, and what it learns from that.
 
+mod auditing;
 mod reading;
 mod writing;
 
@@ -15,7 +16,9 @@ use crate::content::{MAX_TEXT_LEN, capacity};
 use crate::order;
 use crate::pair::PairKeys;
 use crate::round::NONCE_LEN;
-use crate::{Conversations, Epoch, Mailbox, RoundStart};
+use crate::{AuditError, Conversations, Epoch, Mailbox, RoundStart};
+use auditing::Auditing;
+pub use auditing::MIN_AUDIT_ROUNDS;
 use reading::Reading;
 use writing::Written;
 
@@ -45,6 +48,7 @@ pub struct Member {
     written: VecDeque<Written>,
     /// What it reads in the last exchange.
     reading: Option<Reading>,
+    auditing: Auditing,
     events: VecDeque<Event>,
 }
 
@@ -95,7 +99,7 @@ pub enum Event {
     },
 }
 
-/// The start of a round that cannot be.
+/// Something that a proxy that follows the protocol does not ask for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
     /// It is of another epoch.
@@ -122,6 +126,12 @@ pub enum MemberError {
         /// The number of the round that is to be read.
         read: u64,
     },
+    /// The proxy asks for an audit that does not follow the protocol.
+    #[error("the proxy asks for an audit of round {0} that is not due")]
+    Audit(u64),
+    /// A message of an audit is wrong.
+    #[error("{0}")]
+    AuditMessage(#[from] AuditError),
     /// A participant is no member, or they are not in order.
     #[error("the participants of round {0} are not members with ascending numbers")]
     Participants(u64),
@@ -183,6 +193,7 @@ impl Member {
             scan: 0,
             written: VecDeque::new(),
             reading: None,
+            auditing: Auditing::default(),
             events: VecDeque::new(),
         };
         member.enter_epoch();
@@ -207,6 +218,7 @@ impl Member {
         });
         (self.round, self.answered, self.scan, self.reading) = (0, 0, 0, None);
         self.written.clear();
+        self.auditing = Auditing::default();
     }
 
     /// Begins the exchange of a round. If one was begun in the same round before, of which the
@@ -227,6 +239,7 @@ impl Member {
         self.exchange += 1;
         self.round = start.round;
         self.check_listed(start);
+        self.auditing.remember(start);
         let (nonce, update) = self.write(start.round, is_stored);
         let reading = self.choose(start);
         let reads = reading.slots().collect();

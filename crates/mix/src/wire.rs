@@ -156,6 +156,10 @@ pub enum ToProxy {
         /// The engine's request.
         body: Vec<u8>,
     },
+    /// An auditor's set-up message.
+    AuditSetUp(Vec<u8>),
+    /// An auditor's garbled circuit.
+    AuditTables(Vec<u8>),
 }
 
 /// A message of the proxy.
@@ -212,6 +216,25 @@ pub enum ToMember {
         /// The round.
         round: u64,
     },
+    /// Asks the member to be the auditor of an update of another one.
+    Audit {
+        /// The epoch.
+        epoch: u32,
+        /// A round of it, of which the member was told who took part.
+        round: u64,
+        /// Whose update.
+        subject: Participant,
+    },
+    /// The proxy's choices in the audit that it has asked for.
+    AuditChoices(Vec<u8>),
+    /// To the administrator: two auditors have found that a member has written into slots that are
+    /// not its own, or into more than it may.
+    AuditFailed {
+        /// The member's key.
+        key: PublicKey,
+        /// The round.
+        round: u64,
+    },
 }
 
 impl ToProxy {
@@ -224,6 +247,8 @@ impl ToProxy {
             Self::JoinAnswer { key, answer } => &[&[4], &key.to_bytes(), answer],
             Self::SetUp(message) => &[&[5], message],
             Self::Request { round, nonce, body } => &[&[6], &round.to_be_bytes(), nonce, body],
+            Self::AuditSetUp(message) => &[&[7], message],
+            Self::AuditTables(message) => &[&[8], message],
         };
         parts.concat()
     }
@@ -245,6 +270,8 @@ impl ToProxy {
                 nonce: reader.array()?,
                 body: reader.rest(terms.max_body_len())?,
             },
+            7 => Self::AuditSetUp(reader.rest(terms.max_audit_len())?),
+            8 => Self::AuditTables(reader.rest(terms.max_audit_len())?),
             other => return Err(WireError::Kind(other)),
         };
         reader.finish()?;
@@ -271,6 +298,15 @@ impl ToMember {
             Self::Round { start, opening } => &[&[8], &encode_start(start), opening],
             Self::Answer { round, body } => &[&[9], &round.to_be_bytes(), body],
             Self::Late { round } => &[&[10], &round.to_be_bytes()],
+            Self::Audit { epoch, round, subject } => &[
+                &[11],
+                &epoch.to_be_bytes(),
+                &round.to_be_bytes(),
+                &subject.member.to_be_bytes(),
+                &subject.nonce,
+            ],
+            Self::AuditChoices(message) => &[&[12], message],
+            Self::AuditFailed { key, round } => &[&[13], &key.to_bytes(), &round.to_be_bytes()],
         };
         parts.concat()
     }
@@ -306,6 +342,13 @@ impl ToMember {
                 Self::Answer { round: reader.u64()?, body: reader.rest(terms.max_body_len())? }
             }
             (10, Some(_)) => Self::Late { round: reader.u64()? },
+            (11, Some(_)) => Self::Audit {
+                epoch: reader.u32()?,
+                round: reader.u64()?,
+                subject: Participant { member: reader.u16()?, nonce: reader.array()? },
+            },
+            (12, Some(terms)) => Self::AuditChoices(reader.rest(terms.max_audit_len())?),
+            (13, Some(_)) => Self::AuditFailed { key: reader.key()?, round: reader.u64()? },
             (other, _) => return Err(WireError::Kind(other)),
         };
         reader.finish()?;

@@ -47,7 +47,8 @@ pub(crate) struct Mix;
 impl Daemon for Mix {
     const NAME: &'static str = "mix";
     const LEGEND: &'static str = "\
-For a proxy of mix-in-place, `took part` are the members of the last round: the anonymity set.";
+For a proxy of mix-in-place, `took part` are the members of the last round: the anonymity set.
+`audits` are those in which an update was found wrong, or not checked, of all.";
     type Status = Named;
 
     fn page(now: &Named, before: Option<&Named>) -> String {
@@ -93,7 +94,7 @@ fn help() -> String {
     format!(
         "Example: sunder mix --config office.toml, with this in office.toml\n\n{EXAMPLE}\n\
          Further settings of a group: slots_per_member, writes, reads, slot_len, interval_ms,\n\
-         min_interval_ms, engine. docs/guides/chat.md has a table of them."
+         min_interval_ms, engine, audit_every_rounds. docs/guides/chat.md has a table of them."
     )
 }
 

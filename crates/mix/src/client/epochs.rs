@@ -65,6 +65,12 @@ impl Epochs {
         Some(&current.members[usize::from(current.own)].1)
     }
 
+    /// The name of the member with a key.
+    pub(super) fn name_of(&self, key: &PublicKey) -> Option<&Name> {
+        let mut members = self.current.iter().flat_map(|current| &current.members);
+        members.find(|(other, _)| other == key).map(|(_, name)| name)
+    }
+
     /// The names of the others.
     pub(super) fn others(&self) -> impl Iterator<Item = &Name> {
         self.current.iter().flat_map(|Current { own, members, .. }| {

@@ -45,6 +45,14 @@ pub enum ClientEvent {
         /// The round.
         round: u64,
     },
+    /// To the administrator: the proxy says that two auditors have found a member that destroys
+    /// messages of others.
+    AuditFailed {
+        /// Its name.
+        name: Name,
+        /// The round.
+        round: u64,
+    },
     /// To the administrator: somebody has been admitted.
     Admitted {
         /// By this name.
@@ -84,6 +92,12 @@ impl fmt::Display for ClientEvent {
                 f,
                 "the proxy has left this member out of round {round}, in which it took part: what \
                  was written in it is sent again. If it goes on, tell the proxy's operator"
+            ),
+            Self::AuditFailed { name, round } => write!(
+                f,
+                "by the proxy, two members have found in an audit that {name} wrote into slots of \
+                 others in round {round}, which destroys messages: remove {name}, or find out \
+                 whether these two deviate"
             ),
             Self::Admitted { name } => write!(f, "{name} has joined the group"),
             Self::NotAdmitted { name: Some(name), reason } => {
@@ -233,4 +247,6 @@ pub struct ClientStatus {
     pub waiting_for: Option<&'static str>,
     /// Since which round mailboxes have not been those of their rounds.
     pub not_of_round_since: Option<u64>,
+    /// The updates of others that this client has audited since it was started.
+    pub audits: u64,
 }

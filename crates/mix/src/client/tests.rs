@@ -1,3 +1,4 @@
+mod audits;
 mod faults;
 mod person;
 mod simulation;

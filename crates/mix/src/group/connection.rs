@@ -23,6 +23,8 @@ pub(super) struct Connection {
     pub(super) exchange: Option<Exchange>,
     /// When the first exchange began that was not done in time, if the last one was not.
     pub(super) late_since: Option<Instant>,
+    /// The message of an audit that is due.
+    audit_reply: Option<AuditReply>,
     letters: u32,
     letters_since: Instant,
 }
@@ -53,6 +55,14 @@ pub(super) enum Stage {
     Answering([u8; NONCE_LEN]),
 }
 
+/// Which message of an audit is due from a connection. One that comes too late for its inquiry is
+/// taken, and dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AuditReply {
+    SetUp,
+    Tables,
+}
+
 impl Connection {
     pub(super) fn new(key: PublicKey, now: Instant) -> Self {
         Self {
@@ -62,6 +72,7 @@ impl Connection {
             set_ups_received: 0,
             exchange: None,
             late_since: None,
+            audit_reply: None,
             letters: 0,
             letters_since: now,
         }
@@ -157,6 +168,25 @@ impl Connection {
                 None
             }
         }
+    }
+
+    /// Whether it owes no message of an earlier audit, which would be taken for one of the next.
+    pub(super) fn can_audit(&self) -> bool {
+        self.audit_reply.is_none()
+    }
+
+    /// A message of an audit is due from now on.
+    pub(super) fn ask_audit(&mut self, reply: AuditReply) {
+        self.audit_reply = Some(reply);
+    }
+
+    /// A message of an audit has come.
+    ///
+    /// # Errors
+    /// If it is not due.
+    pub(super) fn take_audit_reply(&mut self, reply: AuditReply) -> Result<(), Refusal> {
+        let due = self.audit_reply.take();
+        if due == Some(reply) { Ok(()) } else { Err(Refusal::OutOfTurn) }
     }
 
     /// Counts a message to the administrator or of it.

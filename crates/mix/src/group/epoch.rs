@@ -22,7 +22,7 @@ impl Epoch {
     /// # Errors
     /// If the administrator did not sign it for this group, or the group has no such epoch.
     pub(super) fn verify(bytes: Vec<u8>, settings: &GroupSettings) -> Result<Self, Refusal> {
-        let GroupSettings { name, administrator, terms } = settings;
+        let GroupSettings { name, administrator, terms, .. } = settings;
         let announcement = Announcement::verify(&bytes, name.as_str(), administrator)
             .map_err(|_| Refusal::BadAnnouncement)?;
         if announcement.epoch() == 0 || announcement.members().len() > terms.shape().members() {

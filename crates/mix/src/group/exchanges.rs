@@ -8,6 +8,7 @@ use super::connection::{Connection, Exchange, Stage};
 use super::job::{Job, Product, Work};
 use super::rounds::OpenRound;
 use super::status::GroupEvent;
+use crate::Participant;
 use crate::wire::{Refusal, ToMember};
 
 impl Group {
@@ -23,7 +24,7 @@ impl Group {
         // The engine takes a late request too, because both ends of its transfers count on.
         let read = self.rounds.open().filter(|open| open.number() == round);
         let read = read.map_or_else(|| self.rounds.nothing(), OpenRound::read);
-        self.jobs.push_back(Job::new(id, engine, Work::Answer { request: body, read }));
+        self.jobs.push_back(Job::exchange(id, engine, Work::Answer { request: body, read }));
         Ok(())
     }
 
@@ -57,6 +58,7 @@ impl Group {
                     self.events.push_back(GroupEvent::InTimeAgain { key, after });
                 }
                 self.rounds.add(member, nonce, &update);
+                self.audits.take_part((id, key), round, Participant { member, nonce }, update);
                 self.send(id, &ToMember::Answer { round, body });
             }
         }
@@ -69,12 +71,13 @@ impl Group {
         let can_take_part = |open: &&OpenRound| number.is_some_and(|it| !open.has(it));
         let round = self.rounds.open().filter(|_| self.announced.is_none()).filter(can_take_part);
         if let Some((engine, work)) = connection.next_work(now, round) {
-            self.jobs.push_back(Job::new(id, engine, work));
+            self.jobs.push_back(Job::exchange(id, engine, work));
         }
     }
 
     /// Does what is due: begins an epoch, closes the open round, opens the next one.
     pub(super) fn advance(&mut self, now: Instant) {
+        self.advance_audit();
         if self.is_held() {
             return;
         }
@@ -113,6 +116,7 @@ impl Group {
         if self.rounds.begin(now, epoch.number()) {
             self.is_stored = false;
         }
+        self.audits.open_round(self.rounds.last());
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
             self.work(now, id);
         }
@@ -130,6 +134,8 @@ impl Group {
             }
         }
         let (participants, took) = self.rounds.close(now);
+        self.audits.close_round(round);
+        self.advance_audit();
         self.counters.count_round(participants, late, took);
         self.events.push_back(GroupEvent::RoundClosed { round, participants, late, took });
     }

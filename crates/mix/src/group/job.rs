@@ -1,21 +1,29 @@
-//! What an engine has to compute: work for any thread.
+//! What has to be computed: work for any thread.
 
 use std::sync::Arc;
 
-use crate::Mailbox;
-use crate::engine::{EngineError, ProxyEngine};
+use zeroize::Zeroizing;
 
-/// Work of one connection's engine, which is away from the group until the work is done.
-pub struct Job {
-    connection: u64,
-    engine: Box<dyn ProxyEngine>,
-    work: Work,
-}
+use crate::audit::{AuditError, Evaluation, RANDOM_LEN};
+use crate::engine::{EngineError, ProxyEngine};
+use crate::{Mailbox, Shape};
+
+/// Work that takes time, away from the group until it is done.
+pub struct Job(Task);
 
 /// A job that has been done.
-pub struct Done {
-    pub(super) connection: u64,
-    pub(super) result: Result<(Box<dyn ProxyEngine>, Product), EngineError>,
+pub struct Done(pub(super) Outcome);
+
+enum Task {
+    /// Of one connection's engine.
+    Exchange { connection: u64, engine: Box<dyn ProxyEngine>, work: Work },
+    /// Of the inquiry with this number.
+    Audit { inquiry: u64, work: AuditWork },
+}
+
+pub(super) enum Outcome {
+    Exchange { connection: u64, result: Result<(Box<dyn ProxyEngine>, Product), EngineError> },
+    Audit { inquiry: u64, result: Result<AuditProduct, AuditError> },
 }
 
 pub(super) enum Work {
@@ -33,16 +41,42 @@ pub(super) enum Product {
     Answer { update: Mailbox, body: Vec<u8> },
 }
 
+pub(super) enum AuditWork {
+    /// Makes the choices from an auditor's set-up message.
+    Choose {
+        shape: Shape,
+        update: Arc<Mailbox>,
+        set_up: Vec<u8>,
+        random: Zeroizing<[u8; RANDOM_LEN]>,
+    },
+    /// Evaluates an auditor's garbled circuit.
+    Evaluate { evaluation: Evaluation, tables: Vec<u8> },
+}
+
+pub(super) enum AuditProduct {
+    Choices(Evaluation, Vec<u8>),
+    /// Whether the update is right.
+    Verdict(bool),
+}
+
 impl Job {
-    pub(super) fn new(connection: u64, engine: Box<dyn ProxyEngine>, work: Work) -> Self {
-        Self { connection, engine, work }
+    pub(super) fn exchange(connection: u64, engine: Box<dyn ProxyEngine>, work: Work) -> Self {
+        Self(Task::Exchange { connection, engine, work })
+    }
+
+    pub(super) fn audit(inquiry: u64, work: AuditWork) -> Self {
+        Self(Task::Audit { inquiry, work })
     }
 
     /// Does the work. It takes up to the time of an exchange.
     pub fn run(self) -> Done {
-        let Self { connection, mut engine, work } = self;
-        let product = work.run(&mut *engine);
-        Done { connection, result: product.map(|product| (engine, product)) }
+        Done(match self.0 {
+            Task::Exchange { connection, mut engine, work } => {
+                let product = work.run(&mut *engine);
+                Outcome::Exchange { connection, result: product.map(|product| (engine, product)) }
+            }
+            Task::Audit { inquiry, work } => Outcome::Audit { inquiry, result: work.run() },
+        })
     }
 }
 
@@ -50,8 +84,10 @@ impl Done {
     /// The connection, and the update that its member has handed in, if that was the job: all that
     /// the proxy gets from an exchange. For demonstrations and tests of what it can learn.
     pub fn update(&self) -> Option<(u64, &Mailbox)> {
-        match &self.result {
-            Ok((_, Product::Answer { update, .. })) => Some((self.connection, update)),
+        match &self.0 {
+            Outcome::Exchange { connection, result: Ok((_, Product::Answer { update, .. })) } => {
+                Some((*connection, update))
+            }
             _ => None,
         }
     }
@@ -70,6 +106,20 @@ impl Work {
             Self::Answer { request, read } => {
                 let (update, body) = engine.answer(&request, &read)?;
                 Ok(Product::Answer { update, body })
+            }
+        }
+    }
+}
+
+impl AuditWork {
+    fn run(self) -> Result<AuditProduct, AuditError> {
+        match self {
+            Self::Choose { shape, update, set_up, random } => {
+                let (evaluation, choices) = Evaluation::new(&shape, &update, &set_up, &random)?;
+                Ok(AuditProduct::Choices(evaluation, choices))
+            }
+            Self::Evaluate { evaluation, tables } => {
+                Ok(AuditProduct::Verdict(evaluation.verdict(&tables)?))
             }
         }
     }

@@ -66,6 +66,7 @@ impl Group {
         self.joins.remove_members(&epoch);
         self.notices.keep_members(&epoch);
         self.rounds.abandon();
+        self.audits.begin_epoch();
         let old = self.epoch.replace(epoch);
         self.is_stored = false;
         for (id, key) in self.connections.iter().map(|(&id, it)| (id, it.key)).collect::<Vec<_>>() {
@@ -104,12 +105,14 @@ impl Group {
         let joins =
             self.joins.waiting().map(|(key, request)| ToMember::JoinRequest { key, request });
         let notices = self.notices.all().map(|(key, notice)| ToMember::Notice { key, notice });
-        for message in joins.chain(notices).collect::<Vec<_>>() {
+        let found = self.audits.found().iter();
+        let found = found.map(|it| ToMember::AuditFailed { key: it.key, round: it.round });
+        for message in joins.chain(notices).chain(found).collect::<Vec<_>>() {
             self.send(id, &message);
         }
     }
 
-    fn send_administrator(&mut self, message: &ToMember) {
+    pub(super) fn send_administrator(&mut self, message: &ToMember) {
         let administrator = self.settings.administrator;
         if let Some(id) = self.connection_of(&administrator) {
             self.send(id, message);
@@ -128,8 +131,8 @@ impl Group {
     }
 }
 
-/// The seed of an engine.
-fn derive_seed(seed: &[u8; 32], number: u64) -> [u8; 32] {
+/// The seed of an engine, or of the audits.
+pub(super) fn derive_seed(seed: &[u8; 32], number: u64) -> [u8; 32] {
     let mut hmac = Hmac::<Sha256>::new_from_slice(seed).expect("a key of any length");
     hmac.update(&number.to_be_bytes());
     hmac.finalize().into_bytes().into()

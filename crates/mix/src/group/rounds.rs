@@ -53,6 +53,11 @@ impl Rounds {
         self.closed.as_ref().map(|closed| &*closed.mailbox)
     }
 
+    /// The number of the last round of the epoch that was closed; 0 if none.
+    pub(super) fn closed(&self) -> u64 {
+        self.closed.as_ref().map_or(0, |closed| closed.round.round)
+    }
+
     /// The number of the last round that was opened; 0 if none.
     pub(super) fn last(&self) -> u64 {
         self.next - 1

@@ -66,6 +66,45 @@ pub enum GroupEvent {
         /// For how long it was late.
         after: Duration,
     },
+    /// An update was audited, and is right.
+    AuditPassed {
+        /// The key of its member.
+        key: PublicKey,
+        /// The round.
+        round: u64,
+    },
+    /// An update was audited, and is wrong by two auditors.
+    AuditFailed {
+        /// The key of its member.
+        key: PublicKey,
+        /// The round.
+        round: u64,
+        /// The keys of the auditors.
+        auditors: [PublicKey; 2],
+        /// Whether the member is left out until the next epoch.
+        is_left_out: bool,
+    },
+    /// An update was audited, and is wrong by one auditor, which no second one has confirmed.
+    AuditDisputed {
+        /// The key of its member.
+        key: PublicKey,
+        /// The round.
+        round: u64,
+        /// The key of the auditor.
+        accuser: PublicKey,
+    },
+    /// A member was asked to audit an update, and has not answered in time.
+    AuditorSilent {
+        /// Its key.
+        key: PublicKey,
+        /// The round of the update.
+        round: u64,
+    },
+    /// An update was to be audited, and no auditor has answered.
+    AuditAbandoned {
+        /// The round.
+        round: u64,
+    },
 }
 
 impl fmt::Display for GroupEvent {
@@ -94,6 +133,29 @@ impl fmt::Display for GroupEvent {
             Self::InTimeAgain { key, after } => {
                 write!(out, "a member is in time again after {} ms: {key}", after.as_millis())
             }
+            Self::AuditPassed { key, round } => {
+                write!(out, "the update of round {round} is right, of {key}")
+            }
+            Self::AuditFailed { key, round, auditors: [one, other], is_left_out } => {
+                let is_out =
+                    if *is_left_out { "; it is left out until the next epoch" } else { "" };
+                write!(
+                    out,
+                    "a member has written into slots of others in round {round}, as {one} and \
+                     {other} have found: {key}{is_out}; its administrator should remove it"
+                )
+            }
+            Self::AuditDisputed { key, round, accuser } => write!(
+                out,
+                "{accuser} says that a member has written into slots of others in round {round}, \
+                 and no second auditor: {key}. One of the two deviates"
+            ),
+            Self::AuditorSilent { key, round } => {
+                write!(out, "a member has not answered in the audit of round {round}: {key}")
+            }
+            Self::AuditAbandoned { round } => {
+                write!(out, "the audit of round {round} is abandoned: no auditor has answered")
+            }
         }
     }
 }
@@ -113,6 +175,8 @@ pub struct GroupStatus {
     pub round: u64,
     /// Connected members that were not done in time in their last exchange.
     pub late_members: Vec<LateMember>,
+    /// Members of the epoch that two auditors have found to write into slots of others.
+    pub found: Vec<Found>,
     /// What has been counted since the proxy was started.
     pub counters: Counters,
 }
@@ -124,6 +188,17 @@ pub struct LateMember {
     pub key: PublicKey,
     /// How long ago it was told of the first round that it was late in.
     pub since: Duration,
+}
+
+/// A member whose update was found to be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its key.
+    pub key: PublicKey,
+    /// The round.
+    pub round: u64,
+    /// Whether it is left out of rounds until the next epoch. The administrator is not.
+    pub is_left_out: bool,
 }
 
 /// What is counted.
@@ -143,6 +218,14 @@ pub struct Counters {
     pub bytes_received: u64,
     /// Bytes of messages that the proxy has sent.
     pub bytes_sent: u64,
+    /// Audits in which an update was right.
+    pub audits_passed: u64,
+    /// Those in which two auditors have found it wrong.
+    pub audits_failed: u64,
+    /// Those in which one auditor has, and no second one.
+    pub audits_disputed: u64,
+    /// Those in which no auditor has answered.
+    pub audits_abandoned: u64,
 }
 
 impl Counters {

@@ -29,7 +29,7 @@ use workers::Workers;
 
 pub use config::{Config, GroupConfig, KEYS};
 pub use group::Seen;
-pub use status::{GroupStatus, Status, Unwritten};
+pub use status::{FoundMember, GroupStatus, Status, Unwritten};
 
 /// How long a connection may take to say which group it wants to talk to.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);

@@ -54,6 +54,12 @@ pub enum Refusal {
     /// The proxy has as many connections to the group as it takes.
     #[error("the group has too many connections: try again later")]
     TooManyConnections,
+    /// Two auditors have found that the member writes into slots that are not its own.
+    #[error(
+        "two members have found that this one writes into slots of others, so it is left out until \
+         the next epoch: tell the group's administrator"
+    )]
+    LeftOut,
     /// The proxy ends.
     #[error("the proxy is being stopped")]
     Stopping,
@@ -61,7 +67,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// All of them; a refusal is sent as its place here.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Version,
         Self::UnknownGroup,
         Self::GroupFull,
@@ -80,5 +86,6 @@ impl Refusal {
         Self::OldAnnouncement,
         Self::TooManyConnections,
         Self::Stopping,
+        Self::LeftOut,
     ];
 }

@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{MAX_JOIN_LEN, MAX_SET_UP_LEN};
-use crate::Shape;
 use crate::engine::{self, EngineError, EngineName};
 use crate::round::NONCE_LEN;
+use crate::{Shape, audit};
 
 /// The longest request or answer of an engine, in bytes.
 pub const MAX_BODY_LEN: usize = 256 << 20;
@@ -91,7 +91,7 @@ impl Terms {
     pub fn max_to_proxy_len(&self) -> usize {
         let head = 1 + 8 + NONCE_LEN + 32;
         let others = MAX_SET_UP_LEN.max(MAX_JOIN_LEN).max(self.max_announcement_len());
-        head + others.max(self.max_body_len())
+        head + others.max(self.max_body_len()).max(self.max_audit_len())
     }
 
     /// The longest message of the proxy to a member, in bytes.
@@ -103,6 +103,11 @@ impl Terms {
     /// The longest announcement of an epoch, in bytes.
     pub fn max_announcement_len(&self) -> usize {
         1024 + 256 * self.shape.members()
+    }
+
+    /// The longest message of an audit, in bytes; 0 if mailboxes are too large for audits.
+    pub fn max_audit_len(&self) -> usize {
+        audit::max_message_len(&self.shape)
     }
 
     /// The longest opening, request or answer of the engine, in bytes.

@@ -54,6 +54,8 @@ fn to_proxy() -> impl Strategy<Value = ToProxy> {
         bytes().prop_map(ToProxy::SetUp),
         (any::<u64>(), any::<[u8; 16]>(), bytes())
             .prop_map(|(round, nonce, body)| ToProxy::Request { round, nonce, body }),
+        bytes().prop_map(ToProxy::AuditSetUp),
+        bytes().prop_map(ToProxy::AuditTables),
     ]
 }
 
@@ -69,6 +71,13 @@ fn to_member() -> impl Strategy<Value = ToMember> {
         (any_start(), bytes()).prop_map(|(start, opening)| ToMember::Round { start, opening }),
         (any::<u64>(), bytes()).prop_map(|(round, body)| ToMember::Answer { round, body }),
         any::<u64>().prop_map(|round| ToMember::Late { round }),
+        (any::<u32>(), any::<u64>(), any::<u16>(), any::<[u8; NONCE_LEN]>()).prop_map(
+            |(epoch, round, member, nonce)| {
+                ToMember::Audit { epoch, round, subject: Participant { member, nonce } }
+            }
+        ),
+        bytes().prop_map(ToMember::AuditChoices),
+        (any_key(), any::<u64>()).prop_map(|(key, round)| ToMember::AuditFailed { key, round }),
     ]
 }
 
@@ -107,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_have_one_meaning_or_none(bytes in vec(any::<u8>(), 0..300), kind in 0..12_u8) {
+    fn hostile_bytes_have_one_meaning_or_none(bytes in vec(any::<u8>(), 0..300), kind in 0..15_u8) {
         check_any(&bytes);
         check_any(&[&[kind], &bytes[..]].concat());
     }
@@ -171,6 +180,7 @@ fn what_is_out_of_bounds_is_refused() {
             ToProxy::Request { round: 1, nonce: [0; 16], body: vec![0; terms.max_body_len() + 1] },
             "of a request",
         ),
+        (ToProxy::AuditTables(vec![0; terms.max_audit_len() + 1]), "of an audit"),
     ] {
         let decoded = ToProxy::decode(&message.encode(), &terms);
         assert_eq!(decoded, Err(WireError::Length), "{bound}");

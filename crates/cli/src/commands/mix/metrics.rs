@@ -46,6 +46,18 @@ pub(super) const METRICS: &[Metric<Named>] = &[
             samples.add(&[("group", &group.name), ("result", &"late")], group.late);
         }
     }),
+    counter("sunder_mix_audits_total", "Audits of updates, by result.", |proxy, samples| {
+        for group in &proxy.0.groups {
+            for (result, audits) in [
+                ("passed", group.audits_passed),
+                ("failed", group.audits_failed),
+                ("disputed", group.audits_disputed),
+                ("abandoned", group.audits_abandoned),
+            ] {
+                samples.add(&[("group", &group.name), ("result", &result)], audits);
+            }
+        }
+    }),
     counter("sunder_mix_bytes_total", "Bytes of messages.", |proxy, samples| {
         for group in &proxy.0.groups {
             for (direction, bytes) in

@@ -1,12 +1,13 @@
 //! The page that `sunder status` shows for a proxy of mix-in-place.
 
-use mix::proxy::{GroupStatus, Status, Unwritten};
+use mix::proxy::{FoundMember, GroupStatus, Status, Unwritten};
 
 use crate::commands::status::{format_number, rate};
 use crate::table::{Side, aligned};
 
-const SIDES: [Side; 9] = [
+const SIDES: [Side; 10] = [
     Side::Left,
+    Side::Right,
     Side::Right,
     Side::Right,
     Side::Right,
@@ -23,12 +24,35 @@ pub(super) fn page(now: &Status, before: Option<&Status>) -> String {
         "mix {}  {}, running for {:.0} s\nproxy_key {}\n",
         now.name, now.listen, now.uptime_s, now.key
     );
-    let titles =
-        ["group", "members", "connected", "took part", "joins", "round", "ms", "in", "out"];
+    let titles = [
+        "group",
+        "members",
+        "connected",
+        "took part",
+        "joins",
+        "round",
+        "ms",
+        "audits",
+        "in",
+        "out",
+    ];
     let mut rows = vec![titles.map(str::to_owned)];
     rows.extend(now.groups.iter().map(|group| row(group, now.uptime_s, before)));
     let unwritten: String = now.groups.iter().filter_map(unwritten).collect();
-    format!("{head}\n{}{unwritten}", aligned(&SIDES, &rows))
+    let found: String = now.groups.iter().flat_map(found).collect();
+    format!("{head}\n{}{found}{unwritten}", aligned(&SIDES, &rows))
+}
+
+/// A line about each member that destroys messages of others.
+fn found(group: &GroupStatus) -> impl Iterator<Item = String> {
+    group.found.iter().map(|FoundMember { key, round, is_left_out }| {
+        let name = &group.name;
+        let is_out = if *is_left_out { "it is left out until the next epoch, and " } else { "" };
+        format!(
+            "group {name}: a member has written into slots of others in round {round}: {key}: \
+             {is_out}the administrator should remove it\n"
+        )
+    })
 }
 
 /// A line about a state that is not on the disk.
@@ -39,7 +63,7 @@ fn unwritten(group: &GroupStatus) -> Option<String> {
     Some(format!("{what}. Make room, or do not restart: members would have to wait\n"))
 }
 
-fn row(group: &GroupStatus, uptime_s: f64, before: Option<&Status>) -> [String; 9] {
+fn row(group: &GroupStatus, uptime_s: f64, before: Option<&Status>) -> [String; 10] {
     let earlier = before.and_then(|before| {
         let group = before.groups.iter().find(|other| other.name == group.name)?;
         Some((before.uptime_s, group))
@@ -56,9 +80,17 @@ fn row(group: &GroupStatus, uptime_s: f64, before: Option<&Status>) -> [String; 
         group.joins_waiting.to_string(),
         group.round.to_string(),
         format!("{:.0}", group.round_ms),
+        audits(group),
         passed(|group| group.received_bytes),
         passed(|group| group.sent_bytes),
     ]
+}
+
+/// How many audits there were, and how many of them were not passed.
+fn audits(group: &GroupStatus) -> String {
+    let GroupStatus { audits_passed, audits_failed, audits_disputed, audits_abandoned, .. } = group;
+    let others = audits_failed + audits_disputed + audits_abandoned;
+    format!("{others} of {}", audits_passed + others)
 }
 
 #[cfg(test)]
@@ -86,6 +118,11 @@ mod tests {
             exchanges: 138,
             late: 0,
             slow: 0,
+            audits_passed: 7,
+            audits_failed: 1,
+            audits_disputed: 0,
+            audits_abandoned: 2,
+            found: vec![],
             unwritten: None,
         };
         let earlier = GroupStatus { received_bytes: 1_000_000, ..group.clone() };
@@ -103,8 +140,15 @@ mod tests {
         assert_eq!(lines[0], "mix office  192.0.2.1:6700, running for 12 s");
         let words: Vec<&str> = lines[4].split_whitespace().collect();
         assert_eq!(words[..8], ["friends", "3", "of", "16", "2", "2", "1", "70"]);
-        assert_eq!(words[8..], ["200", "2.00", "Mbit/s", "0.00", "Mbit/s"]);
+        assert_eq!(words[8..12], ["200", "3", "of", "10"]);
+        assert_eq!(words[12..], ["2.00", "Mbit/s", "0.00", "Mbit/s"]);
         let why = "state /s/friends.group: no space".to_owned();
+        let key = "0b".repeat(32);
+        let found = vec![FoundMember { key, round: 9, is_left_out: true }];
+        let shown = page(&status(12.0, GroupStatus { found, ..group.clone() }), None);
+        let last = shown.lines().last().unwrap();
+        assert!(last.starts_with("group friends: a member has written into slots of"), "{last}");
+        assert!(last.contains("in round 9: 0b0b") && last.contains("until the next epoch"));
         let unwritten = Some(Unwritten { for_s: 9.6, why });
         let shown = page(&status(12.0, GroupStatus { unwritten, ..group }), None);
         let last = shown.lines().last().unwrap();

@@ -10,9 +10,9 @@ use super::person::{NAMES, Person, group, secret};
 use crate::Shape;
 use crate::client::{ClientError, ClientEvent};
 use crate::engine::EngineName;
-use crate::group::{Group, GroupEvent, GroupSettings, Job, Transmit};
+use crate::group::{Group, GroupEvent, GroupSettings, Job, MIN_AUDIT_ROUNDS, Transmit};
 use crate::membership::{Invitation, Name};
-use crate::wire::{Hello, Refusal, Terms, ToMember};
+use crate::wire::{Hello, Refusal, Terms, ToMember, ToProxy};
 
 /// For how long invitations last that all can use.
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
@@ -40,6 +40,9 @@ pub(super) struct Faults {
 
 /// What a dishonest proxy does with a message to a person.
 type Tamper = Box<dyn FnMut(usize, &mut ToMember)>;
+
+/// What a person does to its messages, if it does not follow the protocol.
+type Deviate = Box<dyn FnMut(usize, &mut ToProxy)>;
 
 /// One direction of a connection: messages arrive in order.
 #[derive(Default)]
@@ -75,6 +78,7 @@ pub(super) struct World {
     pub(super) tamper: Option<Tamper>,
     /// How long clients take to write their states.
     pub(super) disk: Duration,
+    pub(super) deviate: Option<Deviate>,
     /// Rounds that were closed.
     pub(super) rounds: u64,
     pub(super) restarts: u64,
@@ -90,6 +94,7 @@ pub(super) fn settings() -> GroupSettings {
         name: group().group,
         administrator: group().administrator,
         terms: Terms::new(EngineName::Ot, shape, INTERVAL, LEAST).unwrap(),
+        audit_every_rounds: MIN_AUDIT_ROUNDS,
     }
 }
 
@@ -134,6 +139,7 @@ impl World {
             seeds: seed << 32,
             tamper: None,
             disk: Duration::from_millis(seed % 4 * 15),
+            deviate: None,
             rounds: 0,
             restarts: 0,
             errors: Vec::new(),
@@ -390,7 +396,14 @@ impl World {
             if self.people[person].begin_to_store(due) || self.people[person].read_event() {
                 continue;
             }
-            let Some(message) = self.people[person].client.poll_transmit() else { return };
+            let Some(mut message) = self.people[person].client.poll_transmit() else { return };
+            if let Some(deviate) = &mut self.deviate
+                && let Ok(mut changed) = ToProxy::decode(&message, &settings().terms)
+                && Hello::decode(&message).is_err()
+            {
+                deviate(person, &mut changed);
+                message = changed.encode();
+            }
             let is_lost = self.happens(self.faults.lost);
             let due = self.soon(30);
             // It may have been cut, and the client not have noticed.

@@ -100,6 +100,8 @@ fn who_misbehaves_is_refused_alone() {
     assert_eq!(refused(&request(1)), Some(Refusal::OutOfTurn), "a request again");
     assert_eq!(refused(&request(77)), Some(Refusal::OutOfTurn), "a request of a round to come");
     assert_eq!(refused(&ToProxy::SetUp(vec![1])), Some(Refusal::OutOfTurn));
+    assert_eq!(refused(&ToProxy::AuditSetUp(vec![1])), Some(Refusal::OutOfTurn));
+    assert_eq!(refused(&ToProxy::AuditTables(vec![1])), Some(Refusal::OutOfTurn));
     assert_eq!(refused(&ToProxy::Join(vec![1])), Some(Refusal::AlreadyMember));
     assert_eq!(refused(&ToProxy::Notice(vec![0; 300])), Some(Refusal::Malformed));
     assert_eq!(refused(&ToProxy::Notice(vec![0; 256])), None);
@@ -129,6 +131,28 @@ fn who_lies_about_its_round_or_exchange_is_refused() {
         let before = world.clients[1].rounds.len();
         world.run(LEAST * 5);
         assert_eq!(world.clients[1].rounds.len(), before + 5);
+    }
+}
+
+#[test]
+fn auditors_that_do_not_answer_delay_no_round() {
+    let mut world = World::of_members(13, 4);
+    events(&mut world);
+    world.run(LEAST * 42);
+    let events = events(&mut world);
+    let closed = closed(&events);
+    assert!(closed.iter().all(|it| *it == (4, 0, LEAST)), "{closed:?}");
+    let silent = events.iter().filter(|it| matches!(it, GroupEvent::AuditorSilent { .. }));
+    let abandoned = events.iter().filter(|it| matches!(it, GroupEvent::AuditAbandoned { .. }));
+    assert!(silent.count() >= 3 && abandoned.count() >= 1);
+    // What comes too late is taken, and changes nothing.
+    for client in 0..4 {
+        let is_asked = |it: &ToMember| matches!(it, ToMember::Audit { .. });
+        let asked = world.clients[client].received.iter().any(is_asked);
+        world.send(client, &ToProxy::AuditSetUp(vec![1]));
+        world.settle();
+        let refused = world.clients[client].refused;
+        assert_eq!(refused, (!asked).then_some(Refusal::OutOfTurn), "{client}");
     }
 }
 

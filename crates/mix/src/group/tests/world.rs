@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use keys::SecretKey;
 
-use super::super::{Group, GroupSettings, Job};
+use super::super::{Group, GroupSettings, Job, MIN_AUDIT_ROUNDS};
 use super::plain;
 use crate::engine::EngineName;
 use crate::membership::announcement_fixture;
@@ -25,6 +25,7 @@ pub(super) fn settings() -> GroupSettings {
         name: "friends".parse().unwrap(),
         administrator: secret(0).public(),
         terms: Terms::new(EngineName::Ot, shape, INTERVAL, LEAST).unwrap(),
+        audit_every_rounds: MIN_AUDIT_ROUNDS,
     }
 }
 

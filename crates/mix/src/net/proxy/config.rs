@@ -6,9 +6,10 @@ use std::time::Duration;
 use keys::PublicKey;
 use service::config::{Key, Keys, Problems, Table, key, read};
 
-use crate::Shape;
 use crate::engine::EngineName;
+use crate::group::MIN_AUDIT_ROUNDS;
 use crate::wire::{GroupName, Terms};
+use crate::{MAX_AUDIT_SLOTS, Shape};
 
 /// The keys of the configuration.
 pub const KEYS: Keys = Keys(&[PROXY_KEYS]);
@@ -37,7 +38,11 @@ const PROXY_KEYS: &[Key] = &[
     key("group", "interval_ms", "1000"),
     key("group", "min_interval_ms", "200"),
     key("group", "engine", "\"ot\""),
+    key("group", "audit_every_rounds", "64"),
 ];
+
+/// Audits take less than a hundredth of what rounds take.
+const AUDIT_EVERY_ROUNDS: u64 = 64;
 
 /// With longer rounds nobody would talk.
 const MAX_INTERVAL_MS: i64 = 60_000;
@@ -66,6 +71,8 @@ pub struct GroupConfig {
     pub administrator: PublicKey,
     /// How its members make their exchanges.
     pub terms: Terms,
+    /// How many rounds are between two whose updates are audited; 0: there are no audits.
+    pub audit_every_rounds: u64,
 }
 
 impl Config {
@@ -141,7 +148,28 @@ fn read_group(table: &Table<'_>) -> Option<GroupConfig> {
     let terms = terms.map_err(|error| {
         table.refuse(error.to_string(), "have fewer or shorter slots, or engine = \"ot\"");
     });
-    Some(GroupConfig { name: name?, administrator: administrator?, terms: terms.ok()? })
+    let terms = terms.ok()?;
+    let audit_every_rounds = read_audit_every_rounds(table, terms.shape())?;
+    Some(GroupConfig { name: name?, administrator: administrator?, terms, audit_every_rounds })
+}
+
+fn read_audit_every_rounds(table: &Table<'_>, shape: &Shape) -> Option<u64> {
+    let is_too_large = shape.slots() > MAX_AUDIT_SLOTS;
+    let Some(value) = table.get("audit_every_rounds") else {
+        return Some(if is_too_large { 0 } else { AUDIT_EVERY_ROUNDS });
+    };
+    let rounds = value.whole_in(0..=i64::from(u32::MAX))?;
+    let wrong = format!("audit_every_rounds = {rounds}");
+    if (1..MIN_AUDIT_ROUNDS).contains(&rounds) {
+        table.refuse(wrong, format!("give {MIN_AUDIT_ROUNDS} or more, or 0 for no audits"));
+        return None;
+    }
+    if rounds > 0 && is_too_large {
+        let fix = format!("have {MAX_AUDIT_SLOTS} slots at most, or give 0");
+        table.refuse(format!("{wrong}, of {} slots", shape.slots()), fix);
+        return None;
+    }
+    Some(rounds)
 }
 
 #[cfg(test)]
@@ -161,6 +189,16 @@ mod tests {
         assert_eq!(*group.terms.shape(), Shape::new(16, 2, 1, 10, 256).unwrap());
         assert_eq!(group.terms.interval(), Duration::from_secs(1));
         assert_eq!(group.terms.engine(), EngineName::Ot);
+        assert_eq!(group.audit_every_rounds, 64);
+        let large = format!("{text}members = 1024\nslots_per_member = 16\nslot_len = 64\n");
+        assert_eq!(Config::from_toml(&large).unwrap().groups[0].audit_every_rounds, 0);
+        let audited = |text: &str, rounds: u64| {
+            let config = Config::from_toml(&format!("{text}audit_every_rounds = {rounds}\n"));
+            config.map(|config| config.groups[0].audit_every_rounds).map_err(|it| it.to_string())
+        };
+        assert_eq!((audited(&text, 0), audited(&text, 16)), (Ok(0), Ok(16)));
+        assert!(audited(&text, 15).unwrap_err().contains("give 16 or more"));
+        assert!(audited(&large, 16).unwrap_err().contains("have 16384 slots at most"));
     }
 
     #[test]

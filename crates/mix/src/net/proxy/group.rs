@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use keys::PublicKey;
 use service::log::LogRateLimiter;
-use tracing::{debug, error, info};
+use tracing::{debug, error, info, warn};
 use transport::{Messages, Reader};
 
 use super::super::outbox::{Outbox, STACK_LEN};
 use super::super::state::StateFolder;
 use super::config::GroupConfig;
-use super::status::{GroupStatus, Unwritten};
+use super::status::{FoundMember, GroupStatus, Unwritten};
 use super::workers::Workers;
 use super::{ProxyError, lock};
 use crate::Mailbox;
@@ -99,6 +99,7 @@ impl GroupRunner {
             name: config.name.clone(),
             administrator: config.administrator,
             terms: config.terms,
+            audit_every_rounds: config.audit_every_rounds,
         };
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(ProxyError::Random)?;
@@ -297,8 +298,11 @@ impl GroupRunner {
     /// Logs what has happened. Strangers can make it happen as often as they like.
     fn log(&self, core: &mut Core, event: &GroupEvent) {
         let group = &self.config.name;
-        if let GroupEvent::RoundClosed { .. } = event {
+        if let GroupEvent::RoundClosed { .. } | GroupEvent::AuditPassed { .. } = event {
             debug!(%group, "{event}");
+        } else if let GroupEvent::AuditFailed { .. } | GroupEvent::AuditDisputed { .. } = event {
+            // Members cannot make them happen often.
+            warn!(%group, "{event}");
         } else if let Some(so_often) = core.events.happened_of(MAX_LINES) {
             info!(%group, so_often, "{event}");
         }
@@ -336,6 +340,11 @@ fn status(now: &crate::group::GroupStatus, core: &Core, config: &GroupConfig) ->
         exchanges: counters.exchanges,
         late: counters.late,
         slow: core.slow,
+        audits_passed: counters.audits_passed,
+        audits_failed: counters.audits_failed,
+        audits_disputed: counters.audits_disputed,
+        audits_abandoned: counters.audits_abandoned,
+        found: now.found.iter().map(FoundMember::from).collect(),
         unwritten: core.unwritten.as_ref().map(|unwritten| Unwritten {
             for_s: unwritten.since.elapsed().as_secs_f64(),
             why: unwritten.why.clone(),

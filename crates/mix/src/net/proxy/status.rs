@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::group::Found;
+
 /// The status of a proxy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -58,9 +60,38 @@ pub struct GroupStatus {
     pub late: u64,
     /// The connections that were closed because they did not read in time.
     pub slow: u64,
+    /// The audits in which an update was right.
+    pub audits_passed: u64,
+    /// Those in which two auditors have found it wrong.
+    pub audits_failed: u64,
+    /// Those in which one auditor has, and no second one.
+    pub audits_disputed: u64,
+    /// Those in which no auditor has answered.
+    pub audits_abandoned: u64,
+    /// The members that two auditors have found to write into slots of others, until the next
+    /// epoch.
+    pub found: Vec<FoundMember>,
     /// Since when the state cannot be written, if it cannot: after a restart the group would be
     /// as it was then.
     pub unwritten: Option<Unwritten>,
+}
+
+/// A member that destroys messages of others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FoundMember {
+    /// Its key.
+    pub key: String,
+    /// The round.
+    pub round: u64,
+    /// Whether it is left out of rounds. The administrator is not.
+    pub is_left_out: bool,
+}
+
+impl From<&Found> for FoundMember {
+    fn from(found: &Found) -> Self {
+        let Found { key, round, is_left_out } = found;
+        Self { key: key.to_string(), round: *round, is_left_out: *is_left_out }
+    }
 }
 
 /// A state that is not on the disk.

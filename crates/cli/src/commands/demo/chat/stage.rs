@@ -78,7 +78,12 @@ impl Stage {
             identity: "proxy".into(),
             listen: "127.0.0.1:0".into(),
             state: "proxy.state".into(),
-            groups: vec![GroupConfig { name: group.clone(), administrator: keys[0], terms }],
+            groups: vec![GroupConfig {
+                name: group.clone(),
+                administrator: keys[0],
+                terms,
+                audit_every_rounds: 0,
+            }],
         };
         let proxy = Proxy::open(&config).map_err(failed)?;
         let (handle, address, key) = (proxy.handle(), proxy.local_addr(), proxy.public_key());

@@ -1,0 +1,88 @@
+//! What the two parties of an audit compute.
+
+use circuit::{Builder, Schedule, Wire, constant};
+
+use super::HASH_BITS;
+use crate::Shape;
+
+/// Whether all slots that are not zero are a member's own, and not more than s.
+///
+/// The garbler has a bit for each slot: whether it is the member's. The evaluator has the hash of
+/// each slot, without its mask: the garbler has exchanged the labels of 0 and 1 where the hash of
+/// the mask has a one, so that the mask takes no gate.
+pub(super) fn schedule(shape: &Shape) -> Schedule {
+    let slots = u32::try_from(shape.slots()).expect("a shape has at most 2^20 + 1 slots");
+    let mut builder = Builder::new(&[slots, slots * HASH_BITS as u32]);
+    let [own, hashes] = [builder.input(0), builder.input(1)];
+    let (mut written, mut allowed) = (Vec::new(), Vec::new());
+    for (&own, hash) in own.iter().zip(hashes.chunks(HASH_BITS)) {
+        let zeros: Vec<Wire> = hash.iter().map(|&bit| builder.not(bit)).collect();
+        let is_zero = builder.all(&zeros);
+        written.push(builder.not(is_zero));
+        allowed.push(builder.or(is_zero, own));
+    }
+    let are_own = builder.all(&allowed);
+    let count = builder.count_ones(&written);
+    let most = constant(shape.writes() as u64, count.len());
+    let too_many = builder.less(&most, &count);
+    let few = builder.not(too_many);
+    let is_right = builder.and(are_own, few);
+    Schedule::new(&builder.finish(&[&[is_right]]))
+}
+
+/// At least as many ANDs as the circuit has: each slot takes [`HASH_BITS`] to compare with zero and
+/// to allow it, one to join what is allowed, and some more than one to count it.
+pub(super) fn max_ands(shape: &Shape) -> usize {
+    (HASH_BITS + 3) * shape.slots() + 64
+}
+
+#[cfg(test)]
+mod tests {
+    use circuit::evaluate_64;
+
+    use super::*;
+
+    #[test]
+    fn the_circuit_is_as_the_plain_reference_says() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for (members, slots, writes) in [(2, 1, 1), (2, 2, 1), (3, 3, 2), (5, 4, 4), (9, 7, 3)] {
+            let shape = Shape::new(members, slots, writes, 3, 64).unwrap();
+            let schedule = schedule(&shape);
+            let mut counts = [0; 2];
+            for _ in 0..400 {
+                let mut own = vec![false; shape.slots()];
+                let mut hashes = vec![0_u32; shape.slots()];
+                for own in random.choose_multiple(own.iter_mut(), slots) {
+                    *own = true;
+                }
+                let wrong = random.u8(0..3) == 0;
+                let most = random.usize(0..=slots);
+                let may = own.iter().zip(&mut hashes).filter(|(own, _)| **own || wrong);
+                for (_, hash) in random.choose_multiple(may, most) {
+                    // One bit is enough.
+                    *hash = if random.bool() { 1 << random.u32(0..32) } else { random.u32(..) };
+                }
+                let written = |own: &bool, hash: &u32| *hash != 0 && *own;
+                let inside = own.iter().zip(&hashes).filter(|(own, hash)| written(own, hash));
+                let inside = inside.count();
+                let outside = hashes.iter().filter(|hash| **hash != 0).count() - inside;
+                let expected = outside == 0 && inside <= writes;
+                let bits = hashes.iter().flat_map(|hash| (0..32).map(move |at| hash >> at & 1));
+                let inputs = own.iter().map(|&own| u64::from(own)).chain(bits.map(u64::from));
+                let found = evaluate_64(&schedule, &inputs.collect::<Vec<_>>());
+                assert_eq!(found[0] & 1 == 1, expected, "{own:?} {hashes:?}");
+                counts[usize::from(expected)] += 1;
+            }
+            assert!(counts.iter().all(|&count| count > 20), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_gates_is_bounded() {
+        for (members, slots) in [(2, 1), (3, 2), (16, 2), (100, 2), (31, 33), (512, 4)] {
+            let shape = Shape::new(members, slots, 1, 3, 64).unwrap();
+            let ands = usize::try_from(schedule(&shape).shape().ands).unwrap();
+            assert!(ands <= max_ands(&shape) && ands > 32 * shape.slots(), "{ands}");
+        }
+    }
+}
