@@ -19,7 +19,7 @@ use crate::host::Host;
 
 /// How many new members connect at a time, of all groups and of one: a proxy keeps so many that
 /// are strangers to it.
-const MAX_JOINING: usize = 100;
+const MAX_JOINING: usize = 250;
 const MAX_JOINING_GROUP: usize = 50;
 
 /// A member, by its group and its number in it, from 0. Member 0 is the group's administrator.
