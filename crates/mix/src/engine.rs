@@ -7,13 +7,17 @@
 //! exchange is one round trip: the proxy's opening (which goes out with the start of the round),
 //! the member's request, the proxy's answer.
 
+mod bdd;
 mod circuit;
 mod ot;
+mod slots;
 mod transfers;
 
 use std::fmt;
 use std::str::FromStr;
 
+use self::bdd::GarbledDiagram;
+use self::ot::OneOfN;
 use crate::{Mailbox, Shape};
 
 /// Why a step of an exchange fails.
@@ -41,6 +45,16 @@ pub enum EngineError {
         /// How many are chosen.
         found: usize,
     },
+    /// The mailbox has more slots than a decision diagram can have.
+    #[error(
+        "the engine `bdd` takes mailboxes of {max} slots, not {slots}: have fewer, or take `ot`"
+    )]
+    DiagramSlots {
+        /// How many it has.
+        slots: usize,
+        /// How many a diagram can have.
+        max: usize,
+    },
 }
 
 /// The member's end of an engine. The seed is uniformly random, secret, and used once.
@@ -53,8 +67,13 @@ pub fn member(
     seed: [u8; 32],
 ) -> Result<Box<dyn MemberEngine>, EngineError> {
     match name {
-        EngineName::Ot => Ok(Box::new(ot::Member::new(*shape, seed))),
+        EngineName::Ot => {
+            Ok(Box::new(slots::Member::new(*shape, OneOfN::new(shape.slots()), seed)))
+        }
         EngineName::Circuit => Ok(Box::new(circuit::Member::new(*shape, seed))),
+        EngineName::Bdd => {
+            Ok(Box::new(slots::Member::new(*shape, GarbledDiagram::new(shape.slots())?, seed)))
+        }
     }
 }
 
@@ -68,8 +87,11 @@ pub fn proxy(
     seed: [u8; 32],
 ) -> Result<Box<dyn ProxyEngine>, EngineError> {
     match name {
-        EngineName::Ot => Ok(Box::new(ot::Proxy::new(*shape, seed))),
+        EngineName::Ot => Ok(Box::new(slots::Proxy::new(*shape, OneOfN::new(shape.slots()), seed))),
         EngineName::Circuit => Ok(Box::new(circuit::Proxy::new(*shape, seed))),
+        EngineName::Bdd => {
+            Ok(Box::new(slots::Proxy::new(*shape, GarbledDiagram::new(shape.slots())?, seed)))
+        }
     }
 }
 
@@ -155,9 +177,46 @@ impl MessageLens {
 /// How long the messages of an exchange are.
 pub fn message_lens(name: EngineName, shape: &Shape) -> MessageLens {
     match name {
-        EngineName::Ot => ot::message_lens(shape),
+        EngineName::Ot | EngineName::Bdd => slots::message_lens(shape),
         EngineName::Circuit => circuit::message_lens(shape),
     }
+}
+
+/// Checks that an engine can make exchanges of a shape.
+///
+/// # Errors
+/// If it cannot.
+pub(crate) fn check_shape(name: EngineName, shape: &Shape) -> Result<(), EngineError> {
+    match name {
+        EngineName::Ot | EngineName::Circuit => Ok(()),
+        EngineName::Bdd => bdd::check_slots(shape.slots()),
+    }
+}
+
+/// How large what an engine computes for the reads of an exchange is, as Table 1 of the paper
+/// (section 5.2.2) compares them: for `reads` reads of one of `slots` slots (N) of `data_bits`
+/// bits each. The numbers can be less than those of a [`Shape`]. Updates and masks are added
+/// outside, and do not count. The unit is that of the engine:
+///
+/// - `ot`: blocks of 16 bytes that are encrypted, the slots and their key for each read;
+/// - `circuit`: AND gates, of one half gate each;
+/// - `bdd`: nodes of the decision diagrams of all bits that are read, among them one for each slot.
+///   As these diagrams differ only in what is in the slots' nodes, the engine garbles one for each
+///   read, and not one for each of its bits.
+///
+/// # Errors
+/// If the engine does not take so many slots.
+pub fn size(
+    name: EngineName,
+    slots: usize,
+    reads: usize,
+    data_bits: usize,
+) -> Result<usize, EngineError> {
+    Ok(match name {
+        EngineName::Ot => slots * (data_bits.div_ceil(128) + reads),
+        EngineName::Circuit => slots * reads * data_bits,
+        EngineName::Bdd => bdd::nodes(slots)? * reads * data_bits,
+    })
 }
 
 /// Which engine. Both ends have the same.
@@ -167,17 +226,20 @@ pub enum EngineName {
     Ot,
     /// A garbled circuit, to compare with.
     Circuit,
+    /// A garbled decision diagram, to compare with.
+    Bdd,
 }
 
 impl EngineName {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Ot, Self::Circuit];
+    pub const ALL: [Self; 3] = [Self::Ot, Self::Circuit, Self::Bdd];
 
     /// What it is called in configurations.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ot => "ot",
             Self::Circuit => "circuit",
+            Self::Bdd => "bdd",
         }
     }
 }
@@ -190,7 +252,7 @@ impl fmt::Display for EngineName {
 
 /// A text is not the name of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an engine is `ot` or `circuit`")]
+#[error("an engine is `ot`, `circuit` or `bdd`")]
 pub struct EngineNameError;
 
 impl FromStr for EngineName {

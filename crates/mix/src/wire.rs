@@ -337,7 +337,7 @@ fn decode_terms(reader: &mut Reader<'_>) -> Result<Terms, WireError> {
     let shape = Shape::new(number()?, number()?, number()?, number()?, number()?)
         .map_err(|_| WireError::Invalid("the shape of the group"))?;
     Terms::new(engine, shape, interval, least_interval)
-        .map_err(|_| WireError::Invalid("the interval of rounds"))
+        .map_err(|_| WireError::Invalid("the intervals or the engine"))
 }
 
 fn decode_standing(byte: u8) -> Result<Standing, WireError> {

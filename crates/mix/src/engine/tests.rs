@@ -212,13 +212,47 @@ fn exchanges_go_on_after_late_requests() {
 }
 
 #[test]
-fn a_mailbox_of_ten_thousand_slots_is_read() {
+fn mailboxes_of_ten_thousand_slots_are_read() {
     let shape = Shape::new(1_000, 10, 1, 12, 256).unwrap();
-    let mut ends = Ends::new(EngineName::Ot, &shape, 1);
-    let (read, reads) = (mailbox(&shape, 1), reads(&shape, 1));
-    let (slots, lens) = ends.exchange(&read, &read, &reads);
-    assert_eq!(slots, plain(&read, &reads));
-    assert_eq!(lens, [0, 10_001 * 256 + 1_024, 10_001 * (256 + 12 * 16)]);
+    for name in [EngineName::Ot, EngineName::Bdd] {
+        let mut ends = Ends::new(name, &shape, 1);
+        let (read, reads) = (mailbox(&shape, 1), reads(&shape, 1));
+        let (slots, lens) = ends.exchange(&read, &read, &reads);
+        assert_eq!(slots, plain(&read, &reads), "{name}");
+        assert_eq!(lens, [0, 10_001 * 256 + 1_024, 10_001 * (256 + 12 * 16)], "{name}");
+    }
+}
+
+/// Whoever changes the ciphertexts of a slot, and of its key, changes what is read of this slot.
+#[test]
+fn each_slot_has_ciphertexts_of_its_own() {
+    let shape = Shape::new(4, 2, 1, 3, 64).unwrap();
+    let (read, chosen) = (mailbox(&shape, 1), [4, 4, 4]);
+    for name in [EngineName::Ot, EngineName::Bdd] {
+        for slot in 0..shape.slots() {
+            for at in [slot * 64, shape.mailbox_len() + 16 * slot] {
+                let mut ends = Ends::new(name, &shape, 1);
+                let request = ends.member.request(&[], &read, &chosen).unwrap();
+                let (_, mut answer) = ends.proxy.answer(&request, &read).unwrap();
+                answer[at] ^= 1;
+                let slots = ends.member.slots(&answer).unwrap();
+                assert_eq!(slots == plain(&read, &chosen), slot != 4, "{name}: slot {slot}");
+            }
+        }
+    }
+}
+
+/// Table 1 has n users with m = n - 1 slots each, and 1 to 7 data bits.
+#[test]
+fn sizes_are_those_of_what_is_computed() {
+    let of = |name, slots, reads, bits| size(name, slots, reads, bits).unwrap();
+    assert_eq!(of(EngineName::Circuit, 6, 2, 7), 6 * 2 * 7);
+    assert_eq!(of(EngineName::Ot, 6, 2, 7), 6 + 2 * 6);
+    assert_eq!(of(EngineName::Ot, 6, 2, 129), 2 * 6 + 2 * 6);
+    // Levels of 1, 2 and 3 nodes, and one for each slot.
+    assert_eq!(of(EngineName::Bdd, 6, 1, 1), 12);
+    assert_eq!(of(EngineName::Bdd, 6, 2, 7), 12 * 2 * 7);
+    assert!(size(EngineName::Bdd, 65_518, 1, 1).is_err());
 }
 
 /// What is sent has the lengths that are said.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{MAX_JOIN_LEN, MAX_SET_UP_LEN};
 use crate::Shape;
-use crate::engine::{self, EngineName};
+use crate::engine::{self, EngineError, EngineName};
 use crate::round::NONCE_LEN;
 
 /// The longest request or answer of an engine, in bytes.
@@ -24,7 +24,7 @@ pub struct Terms {
 }
 
 /// Numbers that do not make terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermsError {
     /// The interval or the least one is out of range, or the least one is the longer one.
     #[error("the least interval must be 1 ms to the interval, and that at most an hour")]
@@ -35,13 +35,17 @@ pub enum TermsError {
         /// How long.
         len: usize,
     },
+    /// The engine cannot make exchanges of this shape.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
 }
 
 impl Terms {
     /// Exchanges by `engine`, in rounds of `least_interval` to `interval`, in whole milliseconds.
     ///
     /// # Errors
-    /// If an interval is out of its range, or a message may have more than [`MAX_BODY_LEN`] bytes.
+    /// If an interval is out of its range, a message may have more than [`MAX_BODY_LEN`] bytes, or
+    /// the engine cannot make exchanges of this shape.
     #[expect(clippy::missing_panics_doc, reason = "an interval has at most an hour")]
     pub fn new(
         engine: EngineName,
@@ -53,6 +57,7 @@ impl Terms {
         if !INTERVAL_MS.contains(&most) || !INTERVAL_MS.contains(&least) || least > most {
             return Err(TermsError::Interval);
         }
+        engine::check_shape(engine, &shape)?;
         let milliseconds = |count| Duration::from_millis(u64::try_from(count).expect("an hour"));
         let (interval, least_interval) = (milliseconds(most), milliseconds(least));
         let terms = Self { engine, shape, interval, least_interval };

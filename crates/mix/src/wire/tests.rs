@@ -217,4 +217,9 @@ fn terms_are_checked() {
     for (interval, least) in [(ms(100), ms(101)), (ms(3_600_001), ms(1)), (ms(1), ms(0))] {
         assert_eq!(of(ot, shape(2, 256), interval, least), Err(TermsError::Interval));
     }
+    let many = Shape::new(1024, 64, 1, 12, 64).unwrap();
+    assert!(of(ot, many, ms(1000), ms(100)).is_ok());
+    let error = of(EngineName::Bdd, many, ms(1000), ms(100)).unwrap_err();
+    let expected = "the engine `bdd` takes at most 65517 slots, not 65537; `ot` takes more";
+    assert_eq!(error.to_string(), expected);
 }

@@ -1,0 +1,210 @@
+//! Slots by transfers of their keys, which the engines `ot` and `bdd` have in common: the proxy
+//! encrypts each slot with a key of its own, and the member gets q of the N keys, each by a 1-of-N
+//! transfer of 16 bytes. The engines differ in how such a transfer is made: [`SlotTransfer`].
+//!
+//! The bits of the choices are those of extended transfers, whose receiver is the member: its
+//! message goes with the request, so that an exchange is one round trip.
+
+use blocks::Block;
+use blocks::prg::Prg;
+use ot::extension::{Extension, Kind, Security};
+use ot::messages::add_pad;
+use ot::one_of_n;
+use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
+
+use crate::engine::transfers::{ReceiverEnd, SenderEnd, blocks_of};
+use crate::engine::{
+    EngineError, MemberEngine, MessageLens, ProxyEngine, check_exchange, check_len,
+};
+use crate::{Mailbox, Shape};
+
+/// With four bits a tree, some hundred transfers are computed in the least time, with 512 bytes.
+const EXTENSION: Extension = Extension { kind: Kind::SoftSpoken4, security: Security::SemiHonest };
+
+/// The bytes of a slot's key.
+const KEY_LEN: usize = 16;
+
+/// A transfer of one of N pads, from one random transfer for each bit of the choice, the lowest
+/// first. A pad is a block, is used once, and hides the key of its slot.
+pub(super) trait SlotTransfer: Send {
+    /// The proxy's end: overwrites `pads` with those of all N slots, from both keys of each
+    /// transfer.
+    ///
+    /// # Errors
+    /// If the keys are not those of as many transfers as N pads take.
+    fn pads(&self, keys: &[[Block; 2]], pads: &mut [Block]) -> Result<(), EngineError>;
+
+    /// The member's end: the pad of slot `chosen`, from the chosen key of each transfer. No branch
+    /// or address depends on the choice.
+    ///
+    /// # Errors
+    /// If the choice is not below N, or the keys are not those of as many transfers as it takes.
+    fn pad(&self, keys: &[Block], chosen: usize) -> Result<Block, EngineError>;
+}
+
+/// The transfers of an exchange.
+fn transfers(shape: &Shape) -> usize {
+    shape.reads() * one_of_n::transfers(shape.slots())
+}
+
+fn request_len(shape: &Shape) -> usize {
+    shape.mailbox_len() + EXTENSION.message_len(transfers(shape))
+}
+
+fn answer_len(shape: &Shape) -> usize {
+    shape.mailbox_len() + shape.reads() * shape.slots() * KEY_LEN
+}
+
+pub(super) fn message_lens(shape: &Shape) -> MessageLens {
+    MessageLens { opening: 0, request: request_len(shape), answer: answer_len(shape) }
+}
+
+/// The member's end.
+pub(super) struct Member<T> {
+    shape: Shape,
+    transfer: T,
+    end: ReceiverEnd,
+    /// Of the last request: the slots, and the pads of their keys.
+    chosen: Option<Zeroizing<Vec<(usize, Block)>>>,
+}
+
+impl<T: SlotTransfer> Member<T> {
+    pub(super) fn new(shape: Shape, transfer: T, seed: [u8; 32]) -> Self {
+        let [seed, _] = blocks_of(seed);
+        Self { shape, transfer, end: ReceiverEnd::new(EXTENSION, seed), chosen: None }
+    }
+}
+
+impl<T: SlotTransfer> MemberEngine for Member<T> {
+    fn poll_set_up(&mut self) -> Option<Vec<u8>> {
+        self.end.poll_set_up()
+    }
+
+    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        self.end.handle_set_up(message)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.end.is_ready()
+    }
+
+    fn request(
+        &mut self,
+        opening: &[u8],
+        update: &Mailbox,
+        reads: &[usize],
+    ) -> Result<Vec<u8>, EngineError> {
+        let receiver = self.end.receiver()?;
+        check_len(opening, 0)?;
+        check_exchange(&self.shape, update, reads)?;
+        let slots = self.shape.slots();
+        let choices = Zeroizing::new(one_of_n::choices(reads, slots)?);
+        let mut keys = Zeroizing::new(vec![Block::ZERO; transfers(&self.shape)]);
+        let mut request = Vec::with_capacity(request_len(&self.shape));
+        request.extend_from_slice(update.as_bytes());
+        receiver.random(&choices, &mut keys, &mut request)?;
+        let mut chosen = Zeroizing::new(Vec::with_capacity(reads.len()));
+        for (&slot, keys) in reads.iter().zip(keys.chunks_exact(one_of_n::transfers(slots))) {
+            chosen.push((slot, self.transfer.pad(keys, slot)?));
+        }
+        self.chosen = Some(chosen);
+        Ok(request)
+    }
+
+    fn slots(&mut self, answer: &[u8]) -> Result<Vec<Vec<u8>>, EngineError> {
+        let chosen = self.chosen.take().ok_or(EngineError::OutOfTurn)?;
+        check_len(answer, answer_len(&self.shape))?;
+        let (ciphertexts, keys) = answer.split_at(self.shape.mailbox_len());
+        let mut slots = vec![vec![0; self.shape.slot_len()]; chosen.len()];
+        for (i, ciphertext) in ciphertexts.chunks_exact(self.shape.slot_len()).enumerate() {
+            for ((chosen, _), slot) in chosen.iter().zip(&mut slots) {
+                add_if_equal(i, *chosen, ciphertext, slot);
+            }
+        }
+        let keys = keys.chunks_exact(self.shape.slots() * KEY_LEN);
+        for (((chosen, pad), keys), slot) in chosen.iter().zip(keys).zip(&mut slots) {
+            let mut key = Zeroizing::new(pad.to_bytes());
+            for (i, sent) in keys.as_chunks::<KEY_LEN>().0.iter().enumerate() {
+                add_if_equal(i, *chosen, sent, &mut *key);
+            }
+            add_pad(Block::from_bytes(*key), slot);
+        }
+        Ok(slots)
+    }
+}
+
+/// Adds bytes if the number is the chosen one, without a branch or an address that tells.
+#[inline]
+fn add_if_equal(number: usize, chosen: usize, bytes: &[u8], to: &mut [u8]) {
+    let mask = number.ct_eq(&chosen).unwrap_u8().wrapping_neg();
+    to.iter_mut().zip(bytes).for_each(|(to, byte)| *to ^= byte & mask);
+}
+
+/// The proxy's end.
+pub(super) struct Proxy<T> {
+    shape: Shape,
+    transfer: T,
+    end: SenderEnd,
+    /// The keys of slots.
+    keys: Prg,
+}
+
+impl<T: SlotTransfer> Proxy<T> {
+    pub(super) fn new(shape: Shape, transfer: T, seed: [u8; 32]) -> Self {
+        let [seed, keys] = blocks_of(seed);
+        let mut seeds = Prg::new(seed);
+        let end = SenderEnd::new(EXTENSION, seeds.block(), seeds.block());
+        Self { shape, transfer, end, keys: Prg::new(keys) }
+    }
+}
+
+impl<T: SlotTransfer> ProxyEngine for Proxy<T> {
+    fn poll_set_up(&mut self) -> Option<Vec<u8>> {
+        self.end.poll_set_up()
+    }
+
+    fn handle_set_up(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        self.end.handle_set_up(message)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.end.is_ready()
+    }
+
+    fn opening(&mut self, read: &Mailbox) -> Result<Vec<u8>, EngineError> {
+        self.end.sender()?;
+        check_len(read.as_bytes(), self.shape.mailbox_len())?;
+        Ok(Vec::new())
+    }
+
+    fn answer(
+        &mut self,
+        request: &[u8],
+        read: &Mailbox,
+    ) -> Result<(Mailbox, Vec<u8>), EngineError> {
+        let sender = self.end.sender()?;
+        check_len(request, request_len(&self.shape))?;
+        check_len(read.as_bytes(), self.shape.mailbox_len())?;
+        let (update, message) = request.split_at(self.shape.mailbox_len());
+        let mut pairs = Zeroizing::new(vec![[Block::ZERO; 2]; transfers(&self.shape)]);
+        sender.random(message, &mut pairs)?;
+
+        let slots = self.shape.slots();
+        let mut slot_keys = Zeroizing::new(vec![Block::ZERO; slots]);
+        self.keys.fill(&mut slot_keys);
+        let mut answer = Vec::with_capacity(answer_len(&self.shape));
+        answer.extend_from_slice(read.as_bytes());
+        let ciphertexts = answer.chunks_exact_mut(self.shape.slot_len());
+        slot_keys.iter().zip(ciphertexts).for_each(|(key, slot)| add_pad(*key, slot));
+
+        let mut pads = Zeroizing::new(vec![Block::ZERO; slots]);
+        for pairs in pairs.chunks_exact(one_of_n::transfers(slots)) {
+            self.transfer.pads(pairs, &mut pads)?;
+            pads.iter_mut().zip(slot_keys.iter()).for_each(|(pad, key)| *pad ^= *key);
+            answer.extend_from_slice(Block::bytes_of(&pads));
+        }
+        let update = Mailbox::from_bytes(&self.shape, update.to_vec());
+        Ok((update.expect("as many bytes as a mailbox has"), answer))
+    }
+}
