@@ -61,12 +61,32 @@ received = { unit = "B" }
 }
 
 #[test]
+fn sizes_are_those_of_the_engines() {
+    let text = r#"
+about = "Table 1, three members and one bit"
+[hosts]
+[measure]
+driver = "mix-sizes"
+options = { members = 3, slots_per_member = 2, bits = 1 }
+[measure.values]
+ot = {}
+circuit = {}
+bdd = {}
+"#;
+    let Some(trials) = trials_of(text) else { return };
+    // Seven slots, of which four are read. A diagram has 4, 2 and 1 nodes for the bits of a choice,
+    // and one for each slot.
+    let expected = serde_json::json!({ "ot": 35.0, "circuit": 28.0, "bdd": 56.0 });
+    assert_eq!(trials[0]["values"], expected);
+}
+
+#[test]
 fn exchanges_over_a_link_are_measured_with_each_engine() {
     let text = format!(
         r#"
 about = "An exchange"
 [sweep]
-engine = ["ot", "circuit"]
+engine = ["ot", "circuit", "bdd"]
 {LINK}
 [measure]
 driver = "mix-exchange"
@@ -92,17 +112,17 @@ down_day = {{ unit = "B" }}
 "#
     );
     let Some(trials) = trials_of(&text) else { return };
-    assert_eq!(trials.len(), 2);
+    assert_eq!(trials.len(), 3);
     for trial in &trials {
         let value = |name: &str| trial["values"][name].as_f64().unwrap();
         // From the proxy to the member, back, and to the member again.
         assert!(value("time") > 3.0 && value("time_95") < 5000.0, "{trial}");
         assert!(value("member") > 0.0 && value("proxy") > 0.0, "{trial}");
         // 21 slots of 256 bytes; the keys of each of five reads, or a garbled circuit.
-        let (up, down) = if trial["point"]["engine"] == "ot" {
-            (21.0 * 256.0, 21.0 * (256.0 + 16.0 * 5.0))
-        } else {
+        let (up, down) = if trial["point"]["engine"] == "circuit" {
             (21.0 * 256.0 * 6.0, 21.0 * 32.0 * 16.0 * 16.0)
+        } else {
+            (21.0 * 256.0, 21.0 * (256.0 + 16.0 * 5.0))
         };
         assert!((up..1.4 * up + 2000.0).contains(&value("up")), "{trial}");
         assert!((down..1.4 * down + 2000.0).contains(&value("down")), "{trial}");

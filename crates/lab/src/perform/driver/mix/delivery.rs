@@ -142,12 +142,12 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let (bytes, processor) = (WireBytes::of(network, &options.members_on)?, members.processor());
     proxy.begin()?;
     let mut talk = Talk::new(&options);
-    let mut all_again = Duration::ZERO;
     if options.restart {
-        talk.run(&mut members, &mut proxy, options.deliveries.div_ceil(2))?;
-        all_again = proxy.restart()?;
+        talk.run(&mut members, &mut proxy, options.deliveries / 2)?;
+        proxy.restart()?;
     }
     talk.run(&mut members, &mut proxy, options.deliveries)?;
+    proxy.wait_for_all(Instant::now() + TIMEOUT)?;
     let bytes = WireBytes::of(network, &options.members_on)?.since(bytes);
     let processor = members.processor().saturating_sub(processor);
     let mut rounds = proxy.end()?;
@@ -165,7 +165,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
         ("delivery", percentile(&mut talk.later, 50)),
         ("delivery_95", percentile(&mut talk.later, 95)),
         ("delivery_longest", percentile(&mut talk.later, 100)),
-        ("all_again", all_again.as_secs_f64() * 1e3),
+        ("all_again", rounds.all_again.as_secs_f64() * 1e3),
         ("up", up),
         ("down", down),
         ("up_day", per_day(up, round)),

@@ -3,15 +3,16 @@
 
 use std::collections::BTreeMap;
 
+use mix::engine::{EngineName, size};
 use serde::Deserialize;
 
 use super::super::{Driver, Values, no_hosts, options};
-use super::CHECKS;
+use super::{CHECKS, text};
 use crate::network::Network;
 
 pub(super) const DRIVER: Driver = Driver {
     name: "mix-sizes",
-    values: &["ot", "circuit"],
+    values: &["ot", "circuit", "bdd"],
     hosts: &[],
     network: no_hosts,
     check,
@@ -55,10 +56,9 @@ fn measure(_: &Network, table: &toml::Table) -> Result<Values, String> {
     let slots = members * slots_per_member + 1;
     // One of each other member, in which that one may have written to this one.
     let reads = members - 1 + CHECKS;
-    Ok(Values::Named(BTreeMap::from([
-        // A ciphertext for each slot, and for each slot and read one of its key.
-        ("ot", (slots * (1 + reads)) as f64),
-        // For each read, slot and bit of it an AND and an XOR (docs/protocols/mix.md).
-        ("circuit", (2 * reads * slots * bits) as f64),
-    ])))
+    let sizes = EngineName::ALL.into_iter().map(|engine| {
+        let size = size(engine, slots, reads, bits).map_err(text)?;
+        Ok((engine.as_str(), size as f64))
+    });
+    Ok(Values::Named(sizes.collect::<Result<BTreeMap<_, _>, String>>()?))
 }

@@ -14,8 +14,8 @@ use mix::proxy::{GroupStatus, Status};
 use rustix::process::Signal;
 
 use super::super::text;
+use super::Options;
 use super::members::make_key;
-use super::{Options, TIMEOUT};
 use crate::host::Host;
 use crate::perform::program::Program;
 
@@ -43,6 +43,8 @@ pub(super) struct Rounds {
     pub(super) exchanges: u64,
     /// The processor time of the process.
     pub(super) processor: Duration,
+    /// From the signal that ended it until all members took part again; zero without a restart.
+    pub(super) all_again: Duration,
 }
 
 impl Rounds {
@@ -64,6 +66,8 @@ pub(super) struct Proxy<'a> {
     before: Option<(BTreeMap<String, GroupStatus>, Duration)>,
     next_look: Instant,
     rounds: Rounds,
+    /// When it was stopped, until all members take part again.
+    stopped: Option<Instant>,
 }
 
 impl<'a> Proxy<'a> {
@@ -110,6 +114,7 @@ impl<'a> Proxy<'a> {
             before: None,
             next_look: Instant::now(),
             rounds: Rounds::default(),
+            stopped: None,
         };
         proxy.wait_for_status()?;
         Ok(proxy)
@@ -123,7 +128,7 @@ impl<'a> Proxy<'a> {
     pub(super) fn wait_for_all(&mut self, deadline: Instant) -> Result<(), String> {
         loop {
             let groups = self.status()?;
-            if groups.values().all(|group| group.participants == self.members) {
+            if self.have_all(&groups) {
                 return Ok(());
             }
             self.program.check()?;
@@ -135,6 +140,15 @@ impl<'a> Proxy<'a> {
             }
             sleep(POLL_INTERVAL);
         }
+    }
+
+    /// Whether all members took part in the last rounds. Notes when they do again.
+    fn have_all(&mut self, groups: &BTreeMap<String, GroupStatus>) -> bool {
+        let have_all = groups.values().all(|group| group.participants == self.members);
+        if have_all && let Some(stopped) = self.stopped.take() {
+            self.rounds.all_again = stopped.elapsed();
+        }
+        have_all
     }
 
     /// From now on its rounds count.
@@ -153,6 +167,7 @@ impl<'a> Proxy<'a> {
         self.next_look = now + POLL_INTERVAL;
         self.program.check()?;
         let (groups, processor) = (self.status()?, self.program.processor_time()?);
+        self.have_all(&groups);
         let rounds = &mut self.rounds;
         let (before, processor_before) = self.before.take().unwrap_or_default();
         for (name, group) in &groups {
@@ -175,9 +190,8 @@ impl<'a> Proxy<'a> {
         Ok(std::mem::take(&mut self.rounds))
     }
 
-    /// Stops it as a service is stopped, and starts it again. Returns how long it took from the
-    /// signal until all members took part in rounds.
-    pub(super) fn restart(&mut self) -> Result<Duration, String> {
+    /// Stops it as a service is stopped, and starts it again.
+    pub(super) fn restart(&mut self) -> Result<(), String> {
         self.next_look = Instant::now();
         self.look()?;
         let stopped = Instant::now();
@@ -190,8 +204,8 @@ impl<'a> Proxy<'a> {
         self.wait_for_status()?;
         // Its counters begin at zero.
         self.before = None;
-        self.wait_for_all(stopped + TIMEOUT)?;
-        Ok(stopped.elapsed())
+        self.stopped = Some(stopped);
+        Ok(())
     }
 
     /// Waits until it says how it is.

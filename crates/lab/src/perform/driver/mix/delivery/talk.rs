@@ -46,6 +46,8 @@ pub(super) struct Talk {
     /// The pair of each member that talks.
     of_member: BTreeMap<MemberId, usize>,
     round: Duration,
+    /// How many messages of each pair are delivered in all.
+    deliveries: usize,
     /// Of the first message of each pair.
     pub(super) first: Vec<Duration>,
     /// Of all others.
@@ -59,6 +61,7 @@ impl Talk {
             pairs: Vec::new(),
             of_member: BTreeMap::new(),
             round,
+            deliveries: options.deliveries,
             first: Vec::new(),
             later: Vec::new(),
         };
@@ -75,19 +78,20 @@ impl Talk {
         talk
     }
 
-    /// Lets all pairs talk until so many messages of each have been delivered.
+    /// Lets all pairs talk until so many messages of each have been delivered. Those of which more
+    /// have been go on.
     pub(super) fn run(
         &mut self,
         members: &mut Members<'_>,
         proxy: &mut Proxy<'_>,
-        deliveries: usize,
+        delivered: usize,
     ) -> Result<(), String> {
         let mut deadline = Instant::now() + TIMEOUT;
-        while self.pairs.iter().any(|pair| pair.delivered < deliveries) {
+        while self.pairs.iter().any(|pair| pair.delivered < delivered) {
             proxy.look()?;
             let mut until = Instant::now() + IDLE;
             for pair in &mut self.pairs {
-                if pair.delivered < deliveries {
+                if pair.delivered < self.deliveries {
                     until = until.min(pair.speak(members));
                 }
             }
