@@ -17,10 +17,9 @@ use super::super::text;
 use super::{Options, TIMEOUT};
 use crate::host::Host;
 
-/// How many new members connect at a time, of all groups and of one: a proxy keeps so many that
-/// are strangers to it.
-const MAX_JOINING: usize = 250;
-const MAX_JOINING_GROUP: usize = 50;
+/// How many new members of a group connect at a time: a proxy keeps so many that are strangers to
+/// it.
+const MAX_JOINING: usize = 50;
 
 /// A member, by its group and its number in it, from 0. Member 0 is the group's administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,30 +127,24 @@ impl<'a> Members<'a> {
         Ok(())
     }
 
-    /// The administrators invite all others, who join, some at a time. Returns when all have read
-    /// a round in which all took part.
+    /// The administrators invite all others, who join, some at a time, one group after the other.
+    /// Returns when all members of each have read a round in which all took part.
     pub(super) fn all_join(&mut self, options: &Options) -> Result<(), String> {
-        let step = (MAX_JOINING / options.groups).clamp(1, MAX_JOINING_GROUP);
-        let mut joined = 1;
-        while joined < options.members {
-            let next = (joined + step).min(options.members);
-            for group in 0..options.groups {
+        for group in 0..options.groups {
+            let mut joined = 1;
+            while joined < options.members {
+                let next = (joined + MAX_JOINING).min(options.members);
                 for number in joined..next {
                     let member = MemberId { group, number };
                     let invitation = self.invite(member)?;
                     self.add(member, Some(invitation))?;
                 }
-            }
-            joined = next;
-            let deadline = Instant::now() + TIMEOUT;
-            // With fewer than three members, nobody reads a round in which all took part.
-            while !self
-                .participants
-                .iter()
-                .all(|group| group[..joined].iter().all(|it| *it >= joined))
-            {
-                let told = self.next(deadline, "a round in which all take part")?;
-                self.take(told)?;
+                joined = next;
+                let deadline = Instant::now() + TIMEOUT;
+                while self.participants[group][..joined].iter().any(|seen| *seen < joined) {
+                    let told = self.next(deadline, "a round in which all take part")?;
+                    self.take(told)?;
+                }
             }
         }
         Ok(())
