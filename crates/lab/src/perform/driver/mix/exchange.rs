@@ -110,7 +110,7 @@ fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
     let (done, dones) = channel();
     let (proxy, member) = thread::scope(|scope| {
         let proxy =
-            scope.spawn(move || proxys_host.run(move || serve(&listener, &terms, &taken, done)));
+            scope.spawn(move || proxys_host.run(move || serve(&listener, &terms, &taken, &done)));
         let member = members_host.run(move || {
             let connection = connect(&options.address.to_string(), &connecting).map_err(text)?;
             let mut end = MemberEnd::new(&terms, connection)?;
@@ -151,7 +151,7 @@ fn serve(
     listener: &Listener,
     terms: &Terms,
     turns: &Receiver<Turn>,
-    done: Sender<Done>,
+    done: &Sender<Done>,
 ) -> Result<(), String> {
     let connection = listener.accept_timeout(TIMEOUT).map_err(text)?;
     let connection = connection.ok_or("no member has connected")?;

@@ -1,5 +1,6 @@
 //! The members of all groups: sessions in this process.
 
+use std::fmt::Write;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -208,7 +209,11 @@ impl<'a> Members<'a> {
 pub(super) fn make_key(path: &Path) -> Result<PublicKey, String> {
     let secret: [u8; 32] =
         Generator::seeded().and_then(|mut generator| generator.array()).map_err(text)?;
-    let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut digits = String::new();
+    for byte in secret {
+        // Writing to a text does not fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
     fs::write(path, digits).map_err(text)?;
     fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(text)?;
     Ok(SecretKey::new(&secret).public())
