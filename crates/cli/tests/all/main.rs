@@ -11,6 +11,7 @@ mod doctor;
 mod documents;
 mod lab;
 mod lab_compute;
+mod lab_mix;
 mod micss;
 mod plan;
 mod quorum;

@@ -7,6 +7,7 @@ mod accuracy;
 mod compute;
 mod datagrams;
 mod flow;
+mod mix;
 mod quorum;
 mod round_trips;
 
@@ -68,10 +69,14 @@ pub(crate) struct Driver {
 }
 
 /// Every driver.
-pub(crate) const ALL: [Driver; 8] = [
+pub(crate) const ALL: [Driver; 12] = [
     accuracy::DRIVER,
     compute::DRIVER,
     flow::DRIVER,
+    mix::DELIVERY,
+    mix::EXCHANGE,
+    mix::MILLIONAIRES,
+    mix::SIZES,
     quorum::NODE_REFRESH,
     quorum::NODE_SIGN,
     quorum::REFRESH,

@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::host::Host;
@@ -156,6 +157,18 @@ impl Program {
             }
         }
         Ok(())
+    }
+
+    /// The processor time that its process has taken, without those that it started.
+    pub(crate) fn processor_time(&self) -> Result<Duration, String> {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let stat = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+        // After the name, which is in brackets, comes the third field: user time is the 14th, and
+        // system time the 15th (proc_pid_stat(5)).
+        let (_, fields) = stat.rsplit_once(')').ok_or_else(|| format!("{path}: no name"))?;
+        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+        let ticks: u64 = ticks.sum::<Result<_, _>>().map_err(|error| format!("{path}: {error}"))?;
+        Ok(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
     }
 
     /// Says so if a program that was to run on has failed, or printed too much.

@@ -1,0 +1,94 @@
+//! Mix-in-place (paper 002): `millionaires` compares oblivious transfers, `sizes` counts what the
+//! engines compute, `exchange` measures the exchange of one member over a link, and `delivery`
+//! whole groups whose proxy is a process of its own.
+
+mod delivery;
+mod exchange;
+mod millionaires;
+mod sizes;
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use mix::Shape;
+use mix::engine::EngineName;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::Driver;
+use crate::link::Direction;
+use crate::network::Network;
+
+pub(super) const DELIVERY: Driver = delivery::DRIVER;
+pub(super) const EXCHANGE: Driver = exchange::DRIVER;
+pub(super) const MILLIONAIRES: Driver = millionaires::DRIVER;
+pub(super) const SIZES: Driver = sizes::DRIVER;
+
+/// The slots that a member reads besides those of others: the sentinel, and one of its own.
+const CHECKS: usize = 2;
+
+/// The bytes of a slot, as in a proxy's configuration without `slot_len`.
+const SLOT_LEN: usize = 256;
+
+/// Of a group whose members write one slot in an exchange, and read so many of others.
+fn shape(members: usize, slots_per_member: usize, messages: usize) -> Result<Shape, String> {
+    let reads = messages.saturating_add(CHECKS);
+    Shape::new(members, slots_per_member, 1, reads, SLOT_LEN).map_err(text)
+}
+
+/// The engine of a name.
+fn engine(name: &str) -> Result<EngineName, String> {
+    name.parse().map_err(text)
+}
+
+fn text(error: impl Display) -> String {
+    error.to_string()
+}
+
+/// The bytes of packets that have crossed the network's only link.
+#[derive(Clone, Copy, Debug, Default)]
+struct WireBytes {
+    /// From members to the proxy.
+    up: u64,
+    down: u64,
+}
+
+impl WireBytes {
+    /// Those until now, where members are on this host.
+    fn of(network: &Network, members: &str) -> Result<Self, String> {
+        let links = network.links().zip(network.plans());
+        let mut links = links.filter(|(_, plan)| plan.hosts.iter().any(|host| host == members));
+        let (link, plan) = links.next().ok_or_else(|| format!("{members} has no link"))?;
+        let [forward, back] = [Direction::Forward, Direction::Back]
+            .map(|direction| link.counts(direction).delivered_bytes);
+        let is_forward = plan.hosts[0] == members;
+        let (up, down) = if is_forward { (forward, back) } else { (back, forward) };
+        Ok(Self { up, down })
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self { up: self.up - before.up, down: self.down - before.down }
+    }
+
+    /// Of each of so many exchanges, up and down.
+    fn each(self, exchanges: u64) -> [f64; 2] {
+        [self.up, self.down].map(|bytes| bytes as f64 / exchanges.max(1) as f64)
+    }
+}
+
+/// The bytes of a day, of an exchange's.
+fn per_day(bytes: f64, round_ms: f64) -> f64 {
+    bytes * 86_400e3 / round_ms
+}
+
+/// The processor time of this thread.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// A percentile of durations, in ms; 0 if there are none.
+fn percentile(times: &mut [Duration], percent: usize) -> f64 {
+    times.sort();
+    let at = times.len().saturating_sub(1) * percent / 100;
+    times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e3)
+}

@@ -1,0 +1,176 @@
+//! Groups of members, and a proxy that is a process of its own (`sunder mix`), on two hosts with a
+//! link. The members are those of `sunder chat` without its terminal: sessions of the crate `mix`
+//! in this process, each with a connection of its own. Each has an identity and an invitation, and
+//! joins as a person would.
+//!
+//! In each group some pairs talk, each in turn: what one says is delivered when the other has it,
+//! and after a random part of a round the other one speaks. The first message of a pair begins a
+//! conversation that nobody expects, and is counted apart.
+
+mod members;
+mod proxy;
+mod talk;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use mix::wire::Terms;
+use serde::Deserialize;
+
+use super::super::{Driver, Values, host, no_hosts, options};
+use super::{WireBytes, engine, per_day, percentile, shape, text};
+use crate::network::Network;
+use crate::sandbox;
+use members::Members;
+use proxy::Proxy;
+use talk::Talk;
+
+pub(super) const DRIVER: Driver = Driver {
+    name: "mix-delivery",
+    values: &[
+        "round",
+        "round_95",
+        "participants",
+        "first",
+        "first_95",
+        "delivery",
+        "delivery_95",
+        "delivery_longest",
+        "all_again",
+        "up",
+        "down",
+        "up_day",
+        "down_day",
+        "proxy_processor",
+        "member_processor",
+    ],
+    hosts: &["proxy", "members_on"],
+    network: no_hosts,
+    check,
+    measure,
+};
+
+/// The driver's settings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// The program.
+    sunder: String,
+    /// The hosts of the proxy, and of all members.
+    proxy: String,
+    members_on: String,
+    /// Where the proxy listens.
+    address: SocketAddr,
+    /// The engine's name.
+    engine: String,
+    /// How many groups there are, and how many members in each.
+    groups: usize,
+    members: usize,
+    /// The slots of a member.
+    slots_per_member: usize,
+    /// The slots of others that a member reads in an exchange.
+    messages: usize,
+    /// The group's intervals, in ms.
+    interval_ms: u64,
+    min_interval_ms: u64,
+    /// The pairs of each group that talk.
+    pairs: usize,
+    /// The messages of each pair.
+    deliveries: usize,
+    /// Whether the proxy is started again when half of them have been delivered.
+    #[serde(default)]
+    restart: bool,
+}
+
+/// The maximum number of members of all groups.
+const MAX_MEMBERS: usize = 2000;
+
+/// The maximum number of messages of a pair.
+const MAX_DELIVERIES: usize = 10_000;
+
+/// How long anything may take that is waited for.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+impl Options {
+    fn terms(&self) -> Result<Terms, String> {
+        let shape = shape(self.members, self.slots_per_member, self.messages)?;
+        let [interval, least] = [self.interval_ms, self.min_interval_ms].map(Duration::from_millis);
+        Terms::new(engine(&self.engine)?, shape, interval, least).map_err(text)
+    }
+
+    /// The names of the groups.
+    fn group_names(&self) -> impl Iterator<Item = String> {
+        (1..=self.groups).map(|number| format!("group-{number}"))
+    }
+}
+
+fn check(table: &toml::Table) -> Result<(), String> {
+    let options: Options = options(table)?;
+    let Options { groups, members, pairs, deliveries, .. } = options;
+    options.terms()?;
+    if groups == 0 || groups.saturating_mul(members) > MAX_MEMBERS {
+        return Err(format!(
+            "groups is {groups}; give 1 or more, and at most {MAX_MEMBERS} members"
+        ));
+    }
+    // With two members, a member would not send.
+    if members < 3 {
+        return Err(format!("members is {members}; give 3 or more"));
+    }
+    if !(1..=members / 2).contains(&pairs) {
+        return Err(format!("pairs is {pairs}; give 1 to {}", members / 2));
+    }
+    if !(2..=MAX_DELIVERIES).contains(&deliveries) {
+        return Err(format!("deliveries is {deliveries}; give 2 to {MAX_DELIVERIES}"));
+    }
+    Ok(())
+}
+
+fn measure(network: &Network, table: &toml::Table) -> Result<Values, String> {
+    let options: Options = options(table)?;
+    let (proxys_host, members_host) =
+        (host(network, &options.proxy)?, host(network, &options.members_on)?);
+    // Members have disks of their own: theirs are not to be one here.
+    let place = tempfile::tempdir_in(sandbox::SCRATCH).map_err(text)?;
+    let administrators = Members::make_identities(place.path(), &options)?;
+    let mut proxy = Proxy::start(proxys_host, place.path(), &options, &administrators)?;
+    let mut members = Members::start(members_host, place.path(), &options, proxy.key())?;
+    members.all_join(&options)?;
+    proxy.wait_for_all(Instant::now() + TIMEOUT)?;
+
+    let (bytes, processor) = (WireBytes::of(network, &options.members_on)?, members.processor());
+    proxy.begin()?;
+    let mut talk = Talk::new(&options);
+    if options.restart {
+        talk.run(&mut members, &mut proxy, options.deliveries / 2)?;
+        proxy.restart()?;
+    }
+    talk.run(&mut members, &mut proxy, options.deliveries)?;
+    proxy.wait_for_all(Instant::now() + TIMEOUT)?;
+    let bytes = WireBytes::of(network, &options.members_on)?.since(bytes);
+    let processor = members.processor().saturating_sub(processor);
+    let mut rounds = proxy.end()?;
+
+    let [up, down] = bytes.each(rounds.exchanges);
+    let each = |time: Duration| time.as_secs_f64() * 1e3 / rounds.exchanges.max(1) as f64;
+    let (of_proxy, of_members) = (each(rounds.processor), each(processor));
+    let round = percentile(&mut rounds.times, 50);
+    Ok(Values::Named(BTreeMap::from([
+        ("round", round),
+        ("round_95", percentile(&mut rounds.times, 95)),
+        ("participants", rounds.mean_participants()),
+        ("first", percentile(&mut talk.first, 50)),
+        ("first_95", percentile(&mut talk.first, 95)),
+        ("delivery", percentile(&mut talk.later, 50)),
+        ("delivery_95", percentile(&mut talk.later, 95)),
+        ("delivery_longest", percentile(&mut talk.later, 100)),
+        ("all_again", rounds.all_again.as_secs_f64() * 1e3),
+        ("up", up),
+        ("down", down),
+        ("up_day", per_day(up, round)),
+        ("down_day", per_day(down, round)),
+        ("proxy_processor", of_proxy),
+        ("member_processor", of_members),
+    ])))
+}

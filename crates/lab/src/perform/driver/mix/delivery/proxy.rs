@@ -1,0 +1,235 @@
+//! The proxy, a process that runs `sunder mix`, and what it says of its rounds.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use keys::PublicKey;
+use mix::proxy::{GroupStatus, Status};
+use rustix::process::Signal;
+
+use super::super::text;
+use super::Options;
+use super::members::make_key;
+use crate::host::Host;
+use crate::perform::program::Program;
+
+/// How often the proxy is asked how it is.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What the proxy prints.
+const LOG: &str = "proxy.log";
+
+/// The time from when it listens until it says how it is, and how often it is asked then.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+const START_POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// How long it may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a proxy has done while it was looked at.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rounds {
+    /// How long rounds were open, of all groups: the last one at each look.
+    pub(super) times: Vec<Duration>,
+    /// Who took part in these.
+    participants: Vec<usize>,
+    /// How many exchanges were done in time.
+    pub(super) exchanges: u64,
+    /// The processor time of the process.
+    pub(super) processor: Duration,
+    /// From the signal that ended it until all members took part again; zero without a restart.
+    pub(super) all_again: Duration,
+}
+
+impl Rounds {
+    pub(super) fn mean_participants(&self) -> f64 {
+        let all: usize = self.participants.iter().sum();
+        all as f64 / self.participants.len().max(1) as f64
+    }
+}
+
+/// The proxy.
+pub(super) struct Proxy<'a> {
+    host: &'a Host,
+    place: PathBuf,
+    command: Vec<String>,
+    key: PublicKey,
+    members: usize,
+    program: Program,
+    /// The status of the groups when they were last looked at, and the processor time.
+    before: Option<(BTreeMap<String, GroupStatus>, Duration)>,
+    next_look: Instant,
+    rounds: Rounds,
+    /// When it was stopped, until all members take part again.
+    stopped: Option<Instant>,
+}
+
+impl<'a> Proxy<'a> {
+    /// Starts it with groups of these administrators.
+    pub(super) fn start(
+        host: &'a Host,
+        place: &Path,
+        options: &Options,
+        administrators: &[PublicKey],
+    ) -> Result<Self, String> {
+        let key = make_key(&place.join("proxy.key"))?;
+        let port = options.address.port();
+        let mut config = format!(
+            "identity = \"proxy.key\"\nlisten = \"0.0.0.0:{port}\"\nstate = \"proxy.state\"\n"
+        );
+        let (shape, engine) = (*options.terms()?.shape(), &options.engine);
+        for (name, administrator) in options.group_names().zip(administrators) {
+            // Writing to a text does not fail.
+            let _ = write!(
+                config,
+                "[[group]]\nname = \"{name}\"\nadministrator = \"{administrator}\"\n\
+                 members = {}\nslots_per_member = {}\nreads = {}\nslot_len = {}\n\
+                 interval_ms = {}\nmin_interval_ms = {}\nengine = \"{engine}\"\n",
+                shape.members(),
+                shape.slots_per_member(),
+                shape.reads(),
+                shape.slot_len(),
+                options.interval_ms,
+                options.min_interval_ms,
+            );
+        }
+        let path = place.join("proxy.toml");
+        fs::write(&path, config).map_err(text)?;
+        let command = [&options.sunder, "mix", "--config", &path.display().to_string()];
+        let command = command.map(str::to_owned).to_vec();
+        let program = Program::start(host, &command, &place.join(LOG), None)?;
+        let mut proxy = Self {
+            host,
+            place: place.to_owned(),
+            command,
+            key,
+            members: options.members,
+            program,
+            before: None,
+            next_look: Instant::now(),
+            rounds: Rounds::default(),
+            stopped: None,
+        };
+        proxy.wait_for_status()?;
+        Ok(proxy)
+    }
+
+    pub(super) fn key(&self) -> PublicKey {
+        self.key
+    }
+
+    /// Waits until all members of all groups take part in rounds.
+    pub(super) fn wait_for_all(&mut self, deadline: Instant) -> Result<(), String> {
+        loop {
+            let groups = self.status()?;
+            if self.have_all(&groups) {
+                return Ok(());
+            }
+            self.program.check()?;
+            if Instant::now() > deadline {
+                let those = groups.values().map(|group| group.participants.to_string());
+                let those: Vec<String> = those.collect();
+                let what = format!("has {} of {} participants", those.join(", "), self.members);
+                return Err(self.program.error_with_output(&what));
+            }
+            sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Whether all members took part in the last rounds. Notes when they do again.
+    fn have_all(&mut self, groups: &BTreeMap<String, GroupStatus>) -> bool {
+        let have_all = groups.values().all(|group| group.participants == self.members);
+        if have_all && let Some(stopped) = self.stopped.take() {
+            self.rounds.all_again = stopped.elapsed();
+        }
+        have_all
+    }
+
+    /// From now on its rounds count.
+    pub(super) fn begin(&mut self) -> Result<(), String> {
+        self.rounds = Rounds::default();
+        self.before = Some((self.status()?, self.program.processor_time()?));
+        Ok(())
+    }
+
+    /// Looks at it, if it is time.
+    pub(super) fn look(&mut self) -> Result<(), String> {
+        let now = Instant::now();
+        if now < self.next_look {
+            return Ok(());
+        }
+        self.next_look = now + POLL_INTERVAL;
+        self.program.check()?;
+        let (groups, processor) = (self.status()?, self.program.processor_time()?);
+        self.have_all(&groups);
+        let rounds = &mut self.rounds;
+        let (before, processor_before) = self.before.take().unwrap_or_default();
+        for (name, group) in &groups {
+            let (seen, exchanges) = before.get(name).map_or((0, 0), |it| (it.rounds, it.exchanges));
+            if group.rounds != seen {
+                rounds.times.push(Duration::from_secs_f64(group.round_ms / 1e3));
+                rounds.participants.push(group.participants);
+            }
+            rounds.exchanges += group.exchanges.saturating_sub(exchanges);
+        }
+        rounds.processor += processor.saturating_sub(processor_before);
+        self.before = Some((groups, processor));
+        Ok(())
+    }
+
+    /// What it has done since [`Self::begin`].
+    pub(super) fn end(&mut self) -> Result<Rounds, String> {
+        self.next_look = Instant::now();
+        self.look()?;
+        Ok(std::mem::take(&mut self.rounds))
+    }
+
+    /// Stops it as a service is stopped, and starts it again.
+    pub(super) fn restart(&mut self) -> Result<(), String> {
+        self.next_look = Instant::now();
+        self.look()?;
+        let stopped = Instant::now();
+        self.program.signal(Signal::TERM)?;
+        if self.program.wait(END_TIMEOUT)?.is_none() {
+            return Err(self.program.error_with_output("did not end"));
+        }
+        let log = self.place.join(LOG);
+        self.program = Program::start(self.host, &self.command, &log, None)?;
+        self.wait_for_status()?;
+        // Its counters begin at zero.
+        self.before = None;
+        self.stopped = Some(stopped);
+        Ok(())
+    }
+
+    /// Waits until it says how it is.
+    fn wait_for_status(&mut self) -> Result<(), String> {
+        self.program.wait_for_output("proxy_key")?;
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            match self.status() {
+                Ok(_) => return Ok(()),
+                Err(error) if Instant::now() > deadline => {
+                    return Err(self.program.error_with_output(&error));
+                }
+                Err(_) => sleep(START_POLL_INTERVAL),
+            }
+        }
+    }
+
+    /// What it says of its groups, by their names.
+    fn status(&self) -> Result<BTreeMap<String, GroupStatus>, String> {
+        let path = self.place.join("mix-proxy.sock");
+        let mut answer = String::new();
+        let asked = UnixStream::connect(&path).and_then(|mut it| it.read_to_string(&mut answer));
+        asked.map_err(|error| format!("{}: {error}", path.display()))?;
+        let status: Status = serde_json::from_str(&answer).map_err(text)?;
+        Ok(status.groups.into_iter().map(|group| (group.name.clone(), group)).collect())
+    }
+}

@@ -1,0 +1,64 @@
+//! How much each engine computes in an exchange (table 1 of the paper). Nothing is measured: the
+//! numbers follow from the shape. Slots have some bits here, as in the paper, and not 64 bytes.
+
+use std::collections::BTreeMap;
+
+use mix::engine::{EngineName, size};
+use serde::Deserialize;
+
+use super::super::{Driver, Values, no_hosts, options};
+use super::{CHECKS, text};
+use crate::network::Network;
+
+pub(super) const DRIVER: Driver = Driver {
+    name: "mix-sizes",
+    values: &["ot", "circuit", "bdd"],
+    hosts: &[],
+    network: no_hosts,
+    check,
+    measure,
+};
+
+/// The driver's settings.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// n: the members of the group.
+    members: usize,
+    /// m: the slots of each.
+    slots_per_member: usize,
+    /// The bits of a slot.
+    bits: usize,
+}
+
+/// The maxima.
+const MAX_MEMBERS: usize = 1024;
+const MAX_SLOTS: usize = 1024;
+const MAX_BITS: usize = 8 * 4096;
+
+fn check(table: &toml::Table) -> Result<(), String> {
+    let Options { members, slots_per_member, bits } = options(table)?;
+    for (name, number, range) in [
+        ("members", members, 2..=MAX_MEMBERS),
+        ("slots_per_member", slots_per_member, 1..=MAX_SLOTS),
+        ("bits", bits, 1..=MAX_BITS),
+    ] {
+        if !range.contains(&number) {
+            let (least, most) = range.into_inner();
+            return Err(format!("{name} is {number}; give {least} to {most}"));
+        }
+    }
+    Ok(())
+}
+
+fn measure(_: &Network, table: &toml::Table) -> Result<Values, String> {
+    let Options { members, slots_per_member, bits } = options(table)?;
+    let slots = members * slots_per_member + 1;
+    // One of each other member, in which that one may have written to this one.
+    let reads = members - 1 + CHECKS;
+    let sizes = EngineName::ALL.into_iter().map(|engine| {
+        let size = size(engine, slots, reads, bits).map_err(text)?;
+        Ok((engine.as_str(), size as f64))
+    });
+    Ok(Values::Named(sizes.collect::<Result<BTreeMap<_, _>, String>>()?))
+}
