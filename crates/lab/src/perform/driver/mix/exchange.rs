@@ -293,7 +293,7 @@ impl<'a> MemberEnd<'a> {
         let ToMember::Round { start, opening } = from_proxy(&mut self.messages, self.terms)? else {
             return Err(out_of_turn());
         };
-        let exchange = self.member.handle_round(&start).map_err(text)?;
+        let exchange = self.member.handle_round(&start, true).map_err(text)?;
         let body = self.engine.request(&opening, &exchange.update, &exchange.reads);
         let (round, nonce, body) = (start.round, exchange.nonce, body.map_err(text)?);
         send(&mut self.messages, &ToProxy::Request { round, nonce, body }.encode())?;
