@@ -21,6 +21,7 @@ use mix::wire::{Hello, Terms, ToMember, ToProxy};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
+    engine: u8,
     /// Messages of bob's connection that are changed, by their numbers; and of alice's, if not.
     of_bob: bool,
     to_proxy: Vec<(u8, Changes)>,
@@ -43,7 +44,8 @@ fuzz_target!(|input: Input| {
     bytes(&input.bytes);
     _ = Invitation::parse(&input.text);
     mix::fuzzing::read_slots(&input.slots);
-    let mut world = World::new();
+    let engine = EngineName::ALL[usize::from(input.engine) % EngineName::ALL.len()];
+    let mut world = World::new(engine);
     let invitation = world.invite();
     let code = invitation.code().to_string();
     let changed = String::from_utf8_lossy(&input.invitation.of(code.as_bytes())).into_owned();
@@ -61,13 +63,13 @@ fuzz_target!(|input: Input| {
     let stored = input.stored[0].of(&world.people[BOB].client.stored());
     _ = Client::new(settings(BOB, None, world.now), Arc::new(secret(BOB)), Some(&stored), [9; 32]);
     if let Some(stored) = &world.stored {
-        _ = Group::new(group(), Some(&input.stored[1].of(stored)), [9; 32]);
+        _ = Group::new(group(engine), Some(&input.stored[1].of(stored)), [9; 32]);
     }
 });
 
 /// What is decoded is encoded to the same bytes.
 fn bytes(bytes: &[u8]) {
-    let terms = group().terms;
+    let terms = group(EngineName::Ot).terms;
     if let Ok(hello) = Hello::decode(bytes) {
         assert_eq!(hello.encode(), bytes);
     }
@@ -87,19 +89,19 @@ fn secret(person: usize) -> SecretKey {
     SecretKey::new(&[1 + u8::try_from(person).expect("there are two"); 32])
 }
 
-fn group() -> GroupSettings {
+fn group(engine: EngineName) -> GroupSettings {
     let shape = Shape::new(3, 2, 1, 3, 64).expect("a shape");
     let (interval, least) = (Duration::from_millis(400), STEP);
     GroupSettings {
         name: "friends".parse().expect("a name"),
         administrator: secret(ALICE).public(),
-        terms: Terms::new(EngineName::Ot, shape, interval, least).expect("terms"),
+        terms: Terms::new(engine, shape, interval, least).expect("terms"),
         audit_every_rounds: MIN_AUDIT_ROUNDS,
     }
 }
 
 fn settings(person: usize, invitation: Option<Invitation>, now: Instant) -> ClientSettings {
-    let group = group();
+    let group = group(EngineName::Ot);
     ClientSettings {
         group: GroupAddress {
             proxy_address: "127.0.0.1:6700".into(),
@@ -148,7 +150,7 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(engine: EngineName) -> Self {
         let now = Instant::now();
         let person = |number| Person {
             client: client(number, None, None, now),
@@ -160,7 +162,7 @@ impl World {
             errors: Vec::new(),
             has_read: false,
         };
-        let group = Group::new(group(), None, [3; 32]).expect("a group");
+        let group = Group::new(group(engine), None, [3; 32]).expect("a group");
         Self { now, group, stored: None, people: [ALICE, BOB].map(person), next_id: 0 }
     }
 
