@@ -237,8 +237,8 @@ fn bit(bytes: &[u8], at: usize) -> bool {
     bytes[at / 8] >> (at % 8) & 1 == 1
 }
 
-fn input_count(slots: usize) -> u32 {
-    u32::try_from(slots).expect("a shape has at most 2^20 + 1 slots")
+fn input_count(bits: usize) -> u32 {
+    u32::try_from(bits).expect("a shape has at most 2^20 + 1 slots")
 }
 
 fn check_len(message: &[u8], expected: usize) -> Result<(), AuditError> {

@@ -2,7 +2,7 @@
 
 use circuit::{Builder, Schedule, Wire, constant};
 
-use super::HASH_BITS;
+use super::{HASH_BITS, input_count};
 use crate::Shape;
 
 /// Whether all slots that are not zero are a member's own, and not more than s.
@@ -11,8 +11,8 @@ use crate::Shape;
 /// each slot, without its mask: the garbler has exchanged the labels of 0 and 1 where the hash of
 /// the mask has a one, so that the mask takes no gate.
 pub(super) fn schedule(shape: &Shape) -> Schedule {
-    let slots = u32::try_from(shape.slots()).expect("a shape has at most 2^20 + 1 slots");
-    let mut builder = Builder::new(&[slots, slots * HASH_BITS as u32]);
+    let inputs = [shape.slots(), shape.slots() * HASH_BITS].map(input_count);
+    let mut builder = Builder::new(&inputs);
     let [own, hashes] = [builder.input(0), builder.input(1)];
     let (mut written, mut allowed) = (Vec::new(), Vec::new());
     for (&own, hash) in own.iter().zip(hashes.chunks(HASH_BITS)) {
