@@ -38,7 +38,11 @@ use crate::membership::{
 };
 use crate::random::Random;
 use crate::round::{Participant, RoundStart};
-use crate::wire::{Hello, MAX_GREETING_LEN, ToMember, ToProxy};
+use crate::wire::{Hello, MAX_GREETING_LEN, Refusal, ToMember, ToProxy};
+
+/// A connection that is replaced within this time after another one has met another host with the
+/// same key.
+const DISPLACED_AGAIN: Duration = Duration::from_secs(60);
 
 /// Which member of which group.
 #[derive(Debug)]
@@ -91,6 +95,8 @@ pub struct Client {
     /// Whether that one is being written.
     is_storing: bool,
     not_of_round_since: Option<u64>,
+    /// When another connection has last replaced this one.
+    displaced: Option<Instant>,
     /// The epoch and the round of the last update that this client has audited, also over another
     /// connection.
     last_audit: Option<(u32, u64)>,
@@ -158,6 +164,7 @@ impl Client {
             is_stored: stored.is_some(),
             is_storing: false,
             not_of_round_since: None,
+            displaced: None,
             last_audit: None,
             audits: 0,
         })
@@ -187,6 +194,9 @@ impl Client {
         match ToMember::decode(message, self.link.as_ref().map(Link::terms))? {
             ToMember::Welcome { terms, standing, epoch } => {
                 self.handle_welcome(now, terms, standing, epoch)
+            }
+            ToMember::Refused(Refusal::Replaced) if self.is_first_displacement(now) => {
+                Err(ClientError::Displaced)
             }
             ToMember::Refused(refusal) => Err(ClientError::Refused(refusal)),
             ToMember::JoinRequest { key, request } => {
@@ -228,6 +238,14 @@ impl Client {
                 Ok(())
             }
         }
+    }
+
+    /// Whether this is the first connection for some time that another one has replaced. An old
+    /// connection whose greeting the proxy has read late can do that once; another host with the
+    /// same key does it again and again.
+    fn is_first_displacement(&mut self, now: Instant) -> bool {
+        let before = self.displaced.replace(now);
+        before.is_none_or(|before| now.saturating_duration_since(before) > DISPLACED_AGAIN)
     }
 
     /// The time of [`Client::poll_timeout`] has come.

@@ -117,6 +117,10 @@ pub enum ClientError {
     /// The proxy has refused something.
     #[error("{0}")]
     Refused(Refusal),
+    /// The proxy has taken an older connection of this member for a newer one, or another host has
+    /// this member's key: which of them shows when it happens again.
+    #[error("another connection of this member has taken the place of this one: connecting again")]
+    Displaced,
     /// The administrator does not admit this client.
     #[error("{0}")]
     Join(JoinRefusal),

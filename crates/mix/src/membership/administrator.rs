@@ -24,6 +24,10 @@ const MAX_INVITATIONS: usize = 1024;
 const MAX_EPOCH: Duration = Duration::from_secs(24 * 60 * 60);
 /// Changes wait this long after the last epoch, in which members send new prekeys.
 const MIN_EPOCH: Duration = Duration::from_secs(2);
+/// An epoch for a member that could not open the last one waits twice as long as the one before it
+/// for this reason, up to so many times: where notices take longer than epochs, each would
+/// otherwise be crossed by the next announcement, and epochs would follow each other for ever.
+const MAX_DOUBLINGS: u32 = 6;
 
 /// The administrator of a group. Has secrets: those of invitations.
 pub struct Administrator {
@@ -35,7 +39,12 @@ pub struct Administrator {
     made_at: Duration,
     /// Of the last epoch; empty before the first.
     announcement: Vec<u8>,
+    /// The list of members has changed since.
     is_changed: bool,
+    /// A member could not open it.
+    is_crossed: bool,
+    /// How many epochs in a row a member could not open.
+    crossings: u32,
 }
 
 struct Admitted {
@@ -99,6 +108,8 @@ impl Administrator {
             made_at: Duration::ZERO,
             announcement: Vec::new(),
             is_changed: true,
+            is_crossed: false,
+            crossings: 0,
         }
     }
 
@@ -227,7 +238,7 @@ impl Administrator {
     fn set_prekey(&mut self, at: usize, prekey: Prekey, opened: u32) {
         self.members[at].prekey = prekey;
         // It could not open the last announcement: it had erased the prekey that this one is for.
-        self.is_changed |= opened < self.epoch;
+        self.is_crossed |= opened < self.epoch;
     }
 
     /// Leaves a member out of the next epochs.
@@ -259,7 +270,14 @@ impl Administrator {
 
     /// When the next epoch is due.
     pub fn poll_timeout(&self) -> Duration {
-        self.made_at + if self.is_changed { MIN_EPOCH } else { MAX_EPOCH }
+        let wait = if self.is_changed {
+            MIN_EPOCH
+        } else if self.is_crossed {
+            MIN_EPOCH * 2_u32.pow(self.crossings.min(MAX_DOUBLINGS))
+        } else {
+            MAX_EPOCH
+        };
+        self.made_at + wait
     }
 
     /// Makes the announcement of the next epoch, if it is due.
@@ -270,7 +288,8 @@ impl Administrator {
             return None;
         }
         self.epoch = self.epoch.checked_add(1)?;
-        (self.made_at, self.is_changed) = (now, false);
+        self.crossings = if self.is_crossed { self.crossings + 1 } else { 0 };
+        (self.made_at, self.is_changed, self.is_crossed) = (now, false, false);
         let recipients: Vec<_> = self
             .members
             .iter()
@@ -303,7 +322,7 @@ impl Administrator {
         put_text(&mut out, self.at.group.as_str());
         out.extend(self.epoch.to_be_bytes());
         out.extend(self.made_at.as_secs().to_be_bytes());
-        out.push(self.is_changed.into());
+        out.push(u8::from(self.is_changed) | u8::from(self.is_crossed) << 1);
         out.extend(u16::try_from(self.members.len()).expect("at most 1024").to_be_bytes());
         for Admitted { key, name, prekey } in &self.members {
             out.extend(key.to_bytes());
@@ -333,7 +352,7 @@ impl Administrator {
             administrator: identity.public(),
         };
         let (epoch, made_at) = (reader.u32()?, Duration::from_secs(reader.u64()?));
-        let is_changed = reader.u8()? != 0;
+        let reasons = reader.u8()?;
         let mut members = Vec::new();
         for _ in 0..reader.u16()? {
             let key = PublicKey::from_bytes(&reader.array()?).ok()?;
@@ -353,9 +372,18 @@ impl Administrator {
             && members.len() <= *MEMBERS.end()
             && members.iter().all(|member| member.prekey.is_sound())
             && invitations.len() <= MAX_INVITATIONS;
-        let list =
-            Self { identity, at, members, invitations, epoch, made_at, announcement, is_changed };
-        is_whole.then_some(list)
+        is_whole.then_some(Self {
+            identity,
+            at,
+            members,
+            invitations,
+            epoch,
+            made_at,
+            announcement,
+            is_changed: reasons & 1 != 0,
+            is_crossed: reasons & 2 != 0,
+            crossings: 0,
+        })
     }
 }
 

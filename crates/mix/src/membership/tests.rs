@@ -31,6 +31,8 @@ struct Story {
     now: Duration,
     random: Random,
     max_members: usize,
+    /// The epoch that was announced last.
+    last_epoch: u32,
 }
 
 /// Somebody who is not the administrator.
@@ -71,6 +73,7 @@ impl Story {
             now: START,
             random: Random::new([8; 32]),
             max_members: 4,
+            last_epoch: 0,
         }
     }
 
@@ -101,7 +104,9 @@ impl Story {
     fn announce(&mut self) -> Announcement {
         self.now = self.now.max(self.administrator.poll_timeout());
         let bytes = self.administrator.handle_timeout(self.now, &mut self.random).unwrap();
-        Announcement::verify(bytes, GROUP, &self.identity.public()).unwrap()
+        let announcement = Announcement::verify(bytes, GROUP, &self.identity.public()).unwrap();
+        self.last_epoch = announcement.epoch();
+        announcement
     }
 
     fn tell(&mut self, person: &Person, notice: Notice) -> Option<Name> {
@@ -293,6 +298,36 @@ fn a_prekey_that_crosses_an_announcement_leads_to_another_epoch() {
     story.tell(&bob, Notice::Prekey { prekey: prekey(1, 9).public(), opened: 0 });
     assert!(!story.is_due());
     assert!(story.announce().open(&bob.identity, &bob.prekeys).is_ok());
+}
+
+/// As where notices take longer than the shortest epoch.
+#[test]
+fn epochs_that_cross_notices_come_less_and_less_often() {
+    let (mut story, bob) = (Story::new(), Person::new(2));
+    story.admit(&bob, "bob").unwrap();
+    story.announce();
+    let mut waits = Vec::new();
+    for number in 2..12 {
+        let opened = story.last_epoch - 1;
+        story.tell(&bob, Notice::Prekey { prekey: prekey(number, 20).public(), opened });
+        let before = story.now;
+        story.announce();
+        waits.push(story.now.abs_diff(before).as_secs());
+    }
+    assert_eq!(waits, [2, 4, 8, 16, 32, 64, 128, 128, 128, 128]);
+    // Who joins does not wait for that; and after an epoch that all have opened it is over.
+    story.max_members = 9;
+    for (byte, expected) in [(3, 2), (4, 2)] {
+        story.admit(&Person::new(byte), ["carol", "dave"][usize::from(byte) - 3]).unwrap();
+        let before = story.now;
+        story.announce();
+        assert_eq!(story.now.abs_diff(before).as_secs(), expected);
+    }
+    let opened = story.last_epoch - 1;
+    story.tell(&bob, Notice::Prekey { prekey: prekey(12, 20).public(), opened });
+    let before = story.now;
+    story.announce();
+    assert_eq!(story.now.abs_diff(before).as_secs(), 2);
 }
 
 #[test]

@@ -204,7 +204,8 @@ fn a_client_is_asked_for_one_audit_in_some_rounds() {
             asks.send(message.encode()).unwrap();
         }
     }));
-    world.run_until("bob has audited", |world| world.people[BOB].status().audits > 0);
+    let before = world.people[BOB].status().audits;
+    world.run_until("bob has audited", |world| world.people[BOB].status().audits > before);
     let (ask, now) = (asked.try_iter().last().unwrap(), world.now);
     let client = &mut world.people[BOB].client;
     let again = client.handle_message(now, &ask);

@@ -8,7 +8,7 @@ use super::world::World;
 use crate::client::{ClientError, ClientEvent, Conversing, LeaveError};
 use crate::membership::JoinRefusal;
 use crate::round::{NONCE_LEN, Participant, RoundStart};
-use crate::wire::ToMember;
+use crate::wire::{Refusal, ToMember};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const BOB: usize = 1;
@@ -187,6 +187,22 @@ fn who_has_no_invitation_is_told_so() {
     world.run_until("bob is refused", |world| !world.errors.is_empty());
     let text = world.errors.pop().unwrap().1.to_string();
     assert!(text.contains("ask its administrator for a new invitation"), "{text}");
+}
+
+#[test]
+fn a_connection_that_is_replaced_twice_meets_another_host() {
+    let mut world = World::of_members(3);
+    let refused = ToMember::Refused(Refusal::Replaced).encode();
+    let mut replace = |after: Duration| {
+        world.now += after;
+        world.people[BOB].client.handle_message(world.now, &refused).unwrap_err()
+    };
+    let minute = Duration::from_secs(60);
+    assert_eq!(replace(Duration::ZERO), ClientError::Displaced);
+    assert_eq!(replace(2 * minute), ClientError::Displaced);
+    let error = replace(minute / 2);
+    assert_eq!(error, ClientError::Refused(Refusal::Replaced));
+    assert!(error.is_final() && !ClientError::Displaced.is_final());
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn run(seed: u64) -> (u64, usize) {
         let is_fair = match error {
             // Connecting again is enough. A request to join can cross the announcement.
             ClientError::Refused(Refusal::Replaced | Refusal::AlreadyMember)
+            | ClientError::Displaced
             | ClientError::NoKey => true,
             error => lost > 0 && !error.is_final(),
         };
