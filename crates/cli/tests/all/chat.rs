@@ -62,7 +62,9 @@ fn requests_do_not_wait_for_a_full_pipe() {
     alice.wait_for("anonymity 3");
     // More than a pipe takes.
     let texts = ["a", "b", "c"].map(|text| text.repeat(40_000));
-    texts.iter().for_each(|text| assert!(alice.say("bob", text)));
+    for text in &texts {
+        assert!(alice.say("bob", text));
+    }
     alice.wait_for("delivered");
     alice.forget();
     let (rounds, late) = (room.rounds(), room.status()["groups"][0]["late"].clone());
