@@ -10,7 +10,8 @@
 //!
 //! The auditor garbles. The labels of the update's hashes come by extended transfers with a check
 //! of the receiver: a proxy that deviates gets the circuit's one bit for another update, and no
-//! more. Each audit has a set-up of its own. No step has an input or an output; lengths depend on the shape only. `docs/protocols/mix.md` has the messages.
+//! more. Each audit has a set-up of its own. No step has an input or an output; lengths depend on
+//! the shape only. `docs/protocols/mix.md` has the messages.
 
 mod circuit;
 
