@@ -28,7 +28,7 @@ pub enum Kernel {
     /// VAES with AVX2: two blocks a vector.
     #[cfg(target_arch = "x86_64")]
     Vaes256,
-    /// AES-NI: one block a vector.
+    /// AES-NI with AVX: one block a vector.
     #[cfg(target_arch = "x86_64")]
     Aesni,
     /// The `aes` crate.
@@ -41,7 +41,7 @@ impl Kernel {
         #[cfg(target_arch = "x86_64")]
         let special = {
             use std::arch::is_x86_feature_detected as has;
-            let aesni = has!("aes") && has!("ssse3");
+            let aesni = has!("aes") && has!("avx");
             let vaes = aesni && has!("vaes") && has!("avx2");
             let wide = vaes && has!("avx512f") && has!("avx512bw") && has!("avx512vl");
             [(wide, Self::Vaes512), (vaes, Self::Vaes256), (aesni, Self::Aesni)]
@@ -81,7 +81,7 @@ impl Kernel {
     pub fn run<J: Job>(self, job: J) -> J::Output {
         #[cfg(target_arch = "x86_64")]
         {
-            #[target_feature(enable = "aes,ssse3")]
+            #[target_feature(enable = "aes,avx")]
             unsafe fn aesni<J: Job>(job: J) -> J::Output {
                 // SAFETY: the caller's processor has the instructions.
                 job.run(Wide(unsafe { Aesni::new() }))

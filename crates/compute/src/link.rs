@@ -240,6 +240,9 @@ impl Frames {
         self.0.figures.sent(kind, length);
         let sent = self.0.outbox.push(bytes, length, self.0.timeout);
         if kind == Kind::Base {
+            // Who sends it computes for milliseconds afterwards. On a single processor the thread
+            // that writes would have to wait for that: it does not interrupt who computes.
+            self.0.outbox.wait_until_taken(self.0.timeout);
             self.0.begun.close();
         }
         sent.map_err(|refused| match refused {

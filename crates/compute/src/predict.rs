@@ -2,10 +2,14 @@
 
 mod gmw;
 
+use std::io::{self, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use blocks::Block;
-use circuit::{Part, Source};
+use circuit::{Circuit, FIRST_INPUT, Part, Schedule, Source};
 use garble::workers::with_workers;
 use garble::{Evaluator, Garbler, Memory};
 use ot::base::ristretto;
@@ -14,6 +18,7 @@ use ot::extension::{Receiver, ReceiverSetUp, SENDER_LEN, Sender, SenderSetUp};
 use crate::error::Error;
 use crate::parties;
 use crate::random::Random;
+use crate::session::Session;
 use crate::settings::{Protocol, Role, Settings};
 use crate::wire::{Begin, HEADER_LEN, Hello};
 
@@ -91,7 +96,7 @@ fn frame(len: usize) -> u64 {
 /// threads as the settings say.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steps {
-    /// The set-up of the transfers, with both parties at work at the same time.
+    /// The set-up of the transfers, and whatever else does not depend on the circuit.
     pub set_up: Duration,
     /// The extension for the evaluator's input, at both parties one after the other.
     pub inputs: Duration,
@@ -111,9 +116,10 @@ impl Steps {
         settings: &Settings,
         limit: Duration,
     ) -> Result<Self, Error> {
+        let set_up = tiny_run(settings)?;
         let mut random = Random::system()?;
         let offset = random.block().with_lsb(true);
-        let (set_up, mut sender, mut receiver) = set_up(settings, offset, &mut random)?;
+        let (mut sender, mut receiver) = set_up_transfers(settings, offset, &mut random)?;
         let inputs = source.shape().evaluator_inputs as usize;
         let inputs = extend(inputs, settings, &mut sender, &mut receiver)?;
         let (garble, evaluate) = gates(source, settings, limit, random.block(), offset);
@@ -134,21 +140,71 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (work(), start.elapsed())
 }
 
-fn set_up(
+/// What both parties take for a circuit of one AND, in two threads over a pair of sockets: it is as
+/// long as the set-up of the transfers.
+fn tiny_run(settings: &Settings) -> Result<Duration, Error> {
+    let mut circuit = Circuit::new(&[1, 1]);
+    let and = circuit.and(FIRST_INPUT, FIRST_INPUT + 1);
+    circuit.output(&[and]);
+    let schedule = Schedule::new(&circuit);
+    let start = Instant::now();
+    both_parties(settings, |session| {
+        session.run(&schedule, &[1])?;
+        Ok(start.elapsed())
+    })
+}
+
+/// Does the same at both ends of a pair of sockets; what the garbler's end gives.
+fn both_parties<T>(
+    settings: &Settings,
+    work: impl Fn(&mut Session) -> Result<T, Error> + Sync,
+) -> Result<T, Error> {
+    let (here, there) = UnixStream::pair().map_err(Error::system)?;
+    let party = |socket: UnixStream, role: Role| {
+        let reader = socket.try_clone().map_err(Error::system)?;
+        let mut session = Session::over(reader, Writer(socket), role, *settings)?;
+        let done = work(&mut session)?;
+        session.finish().map(|()| done)
+    };
+    thread::scope(|scope| {
+        let other = scope.spawn(|| party(there, Role::Evaluator).map(drop));
+        let done = party(here, Role::Garbler);
+        other.join().unwrap_or(Err(Error::Failed))?;
+        done
+    })
+}
+
+/// Tells the other party when no more is sent: otherwise each would wait for the other to end.
+struct Writer(UnixStream);
+
+impl Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // If the other party is gone, nobody needs it.
+        let _ = self.0.shutdown(Shutdown::Write);
+    }
+}
+
+/// Both ends of transfers.
+fn set_up_transfers(
     settings: &Settings,
     offset: Block,
     random: &mut Random,
-) -> Result<(Duration, Sender, Receiver), Error> {
-    let seeds = [random.block(), random.block()];
-    let ((sender, message), points) =
-        timed(|| SenderSetUp::new(settings.transfers, offset, seeds[0]));
-    let receiver = ReceiverSetUp::new(settings.transfers, seeds[1]);
-    let point = receiver.point();
-    let (keys, one) = timed(|| sender.receive_point(&point));
-    let (received, other) = timed(|| receiver.receive(&message));
-    let (keys, (receiver, reply)) = (keys?, received?);
-    let (sender, last) = timed(|| keys.receive(&reply));
-    Ok((points + one.max(other) + last, sender?, receiver))
+) -> Result<(Sender, Receiver), Error> {
+    let (sender, message) = SenderSetUp::new(settings.transfers, offset, random.block());
+    let receiver = ReceiverSetUp::new(settings.transfers, random.block());
+    let keys = sender.receive_point(&receiver.point())?;
+    let (receiver, reply) = receiver.receive(&message)?;
+    Ok((keys.receive(&reply)?, receiver))
 }
 
 /// What `count` transfers take.

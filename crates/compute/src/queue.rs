@@ -124,6 +124,13 @@ impl<T> Queue<T> {
         Some(item)
     }
 
+    /// Waits until all items are taken, for a limited time.
+    pub(crate) fn wait_until_taken(&self, limit: Duration) {
+        let is_waiting = |state: &mut State<T>| !state.items.is_empty();
+        let waited = self.changed.wait_timeout_while(self.lock(), limit, is_waiting);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// From now on nothing is added. What is there can be taken.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
@@ -194,9 +201,25 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_until_items_are_taken_goes_on_then() {
+        let queue = Arc::new(Queue::new(2));
+        queue.push(1, 1, LONG).unwrap();
+        queue.push(2, 1, LONG).unwrap();
+        let taking = queue.clone();
+        let thread = thread::spawn(move || [taking.pop(), taking.pop()]);
+        queue.wait_until_taken(LONG);
+        assert_eq!(queue.try_pop(), None);
+        assert_eq!(thread.join().unwrap(), [Some(1), Some(2)]);
+    }
+
+    #[test]
     fn waiting_ends_after_its_time() {
         let queue = Queue::new(1);
         let short = Duration::from_millis(1);
+        queue.push((), 0, LONG).unwrap();
+        queue.wait_until_taken(short);
+        assert_eq!(queue.try_pop(), Some(()));
+        queue.wait_until_taken(LONG);
         assert_eq!(queue.pop_within(short), Popped::Nothing);
         queue.push((), 1, Duration::MAX).unwrap();
         assert_eq!(queue.try_pop(), Some(()));

@@ -10,6 +10,7 @@ mod path;
 mod prober;
 mod rate;
 mod reflector;
+mod several;
 #[cfg(test)]
 mod tests;
 mod train;
@@ -22,3 +23,4 @@ pub(crate) use path::direction;
 pub use prober::{Measured, Prober};
 pub use rate::Rate;
 pub use reflector::Reflector;
+pub(crate) use several::measure_several;

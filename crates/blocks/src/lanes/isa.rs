@@ -172,7 +172,7 @@ macro_rules! isa {
 }
 
 isa! {
-    /// AES-NI with SSSE3: one block.
+    /// AES-NI with AVX: one block.
     Aesni, __m128i, 1;
     splat(block) _mm_loadu_si128(block.as_ptr().cast());
     gather(a = 0) a;

@@ -115,6 +115,10 @@ const AES_INPUT: &str = "00112233445566778899aabbccddeeff";
 /// Two ANDs of a bit of each party: what takes time is the round trips alone.
 const ANDS: &str = "3 5\n2 1 1\n1 1\n\n2 1 0 1 2 AND\n2 1 2 1 3 AND\n1 1 3 4 INV\n";
 
+/// A link that is later than this with one packet of 100 is not the link that was asked for, as in
+/// the experiments of the laboratory.
+const MAX_LATE_MS: f64 = 1.0;
+
 const ROUND_TRIP_S: f64 = 0.3;
 
 fn bytes_and_round_trips() {
@@ -144,25 +148,30 @@ fn times() {
     for (delay_ms, rate_mbit) in
         [(0.25, 1000), (5.0, 1000), (10.0, 100), (55.0, 1000), (150.0, 1000), (150.0, 100)]
     {
-        let pair = Pair::new(&format!("rate_mbit = {rate_mbit}, delay_ms = {delay_ms}"));
         for (circuit, input) in [("aes128", AES_INPUT), ("mincut", &mincut)] {
             for role in ["garbler", "evaluator"] {
                 for transport in ["tcp", "burst"] {
+                    let pair =
+                        Pair::new(&format!("rate_mbit = {rate_mbit}, delay_ms = {delay_ms}"));
                     let options = format!("--circuit {circuit} --transport {transport}");
                     let Compared { predicted, ran: [ran, _] } = pair.compare(role, input, &options);
                     let (expected, took) = (seconds(&predicted["predicted_s"]), took(&ran));
                     let error = expected / took - 1.0;
+                    let is_valid = pair.network.late_ms() <= MAX_LATE_MS;
                     println!(
                         "{delay_ms} ms, {rate_mbit} Mbit/s, {circuit}, {role}, {transport}: \
-                         {expected:.4} s predicted, {took:.4} s measured, {:+.1} %",
-                        error * 100.0
+                         {expected:.4} s predicted, {took:.4} s measured, {:+.1} %{}",
+                        error * 100.0,
+                        if is_valid { "" } else { "; invalid: the link was late" }
                     );
-                    errors.push(error.abs());
+                    if is_valid {
+                        errors.push(error.abs());
+                    }
                 }
             }
         }
     }
-    errors.sort_by(f64::total_cmp);
-    let median = errors[errors.len() / 2];
-    assert!(median <= 0.1, "half of the predictions are wrong by more than {median}");
+    let near = errors.iter().filter(|error| **error <= 0.1).count();
+    println!("{near} of {} valid predictions are within 10 %", errors.len());
+    assert!(4 * near >= 3 * errors.len(), "a quarter are not within 10 %");
 }

@@ -1,18 +1,15 @@
 //! What a run of GMW will take.
 
-use std::os::unix::net::UnixStream;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use circuit::{Circuit, FIRST_INPUT, Schedule, Source};
 use zeroize::Zeroizing;
 
-use super::{Traffic, frame, scaled, set_up, timed};
+use super::{Traffic, both_parties, frame, scaled, set_up_transfers, timed, tiny_run};
 use crate::error::Error;
 use crate::gmw::gates::{Level, Shares};
 use crate::gmw::triples::{self, PART, Triples};
 use crate::random::Random;
-use crate::session::Session;
 use crate::settings::{Role, Settings};
 use crate::wire::Begin;
 
@@ -61,7 +58,7 @@ fn exchanges(source: &dyn Source) -> (u64, u32) {
 /// What the steps of one instance of GMW take, as measured here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GmwSteps {
-    /// The set-up of the transfers, with both parties at work at the same time.
+    /// The set-up of the transfers, and whatever else does not depend on the circuit.
     pub set_up: Duration,
     /// The triples, on one core at each party.
     pub triples: Duration,
@@ -80,7 +77,8 @@ impl GmwSteps {
         settings: &Settings,
         limit: Duration,
     ) -> Result<Self, Error> {
-        let (set_up, per_part) = parts(settings)?;
+        let set_up = tiny_run(settings)?;
+        let per_part = per_part(settings)?;
         let ands = source.shape().ands;
         let triples = scaled(per_part, ands, PART as u64);
         let (_, exchanges) = exchanges(source);
@@ -95,11 +93,11 @@ impl GmwSteps {
     }
 }
 
-/// What the set-up takes, and the triples of a frame at the slower party.
-fn parts(settings: &Settings) -> Result<(Duration, Duration), Error> {
+/// What the triples of a frame take at the slower party.
+fn per_part(settings: &Settings) -> Result<Duration, Error> {
     let mut random = Random::system()?;
     let offset = random.block().with_lsb(true);
-    let (set_up, mut sender, mut receiver) = set_up(settings, offset, &mut random)?;
+    let (mut sender, mut receiver) = set_up_transfers(settings, offset, &mut random)?;
     let mut choices = blocks::prg::Prg::new(random.block());
     let mut keys = (Zeroizing::new(Vec::new()), Zeroizing::new(Vec::new()));
     let mut least = Duration::MAX;
@@ -114,7 +112,7 @@ fn parts(settings: &Settings) -> Result<(Duration, Duration), Error> {
         made?;
         least = least.min(theirs.max(ours));
     }
-    Ok((set_up, least))
+    Ok(least)
 }
 
 /// What one party computes of the gates.
@@ -158,21 +156,11 @@ fn exchange(settings: &Settings) -> Result<Duration, Error> {
     let last = (0..EXCHANGES).fold(FIRST_INPUT, |wire, _| circuit.and(wire, FIRST_INPUT + 1));
     circuit.output(&[last]);
     let schedule = Schedule::new(&circuit);
-    let (here, there) = UnixStream::pair().map_err(Error::system)?;
-    let party = |socket: UnixStream, role: Role| {
-        let reader = socket.try_clone().map_err(Error::system)?;
-        let mut session = Session::over(reader, socket, role, *settings)?;
+    let took = both_parties(settings, |session| {
         session.run(&schedule, &[1])?;
         let start = Instant::now();
         session.run(&schedule, &[1])?;
-        let took = start.elapsed();
-        session.finish().map(|()| took)
-    };
-    let took: Result<Duration, Error> = thread::scope(|scope| {
-        let other = scope.spawn(|| party(there, Role::Evaluator));
-        let took = party(here, Role::Garbler);
-        other.join().unwrap_or(Err(Error::Failed))?;
-        took
+        Ok(start.elapsed())
     });
     Ok(took? / EXCHANGES)
 }

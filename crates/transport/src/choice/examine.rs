@@ -1,4 +1,4 @@
-//! A whole probe of a path, for people and programs that want to see it.
+//! Whole probes of a path, for people and programs that want to see it.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -36,7 +36,8 @@ pub struct Examined {
     pub took: Duration,
 }
 
-/// Measures the path to `HOST:PORT`, where a listener is, and chooses a transport for an exchange.
+/// Measures the path to `HOST:PORT`, where a listener is, several times, and chooses a transport
+/// for an exchange.
 ///
 /// # Errors
 /// If neither TCP nor UDP passes, or the system gives no socket.
@@ -59,7 +60,7 @@ fn examine_one(to: SocketAddr, options: &Options, exchange: Exchange) -> io::Res
         let start = Instant::now();
         TcpStream::connect_timeout(&to, limit).map(|_| start.elapsed())
     })?;
-    let measured = Probing::start(to)?.run(|_| true, || true)?;
+    let measured = probe::measure_several(to)?;
     let took = start.elapsed();
     let connected = connecting.join().map_err(|_| io::ErrorKind::Other)?;
     let tcp_connected = match (&connected, &measured) {

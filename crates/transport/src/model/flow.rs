@@ -230,7 +230,7 @@ fn bbr_growth(loss: f64) -> f64 {
 }
 
 /// The share of the rate at which BBR sends afterwards.
-const BBR_SHARE: f64 = 0.9;
+const BBR_SHARE: f64 = 0.95;
 /// The least retransmission timeout of Linux, in seconds, and of how many packets at the end the
 /// loss of one is only found by it.
 const MIN_TIMEOUT: f64 = 0.2;
