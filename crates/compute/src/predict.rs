@@ -175,7 +175,7 @@ fn both_parties<T>(
 }
 
 /// Tells the other party when no more is sent: otherwise each would wait for the other to end.
-struct Writer(UnixStream);
+pub(crate) struct Writer(pub(crate) UnixStream);
 
 impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

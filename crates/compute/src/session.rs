@@ -73,7 +73,9 @@ impl Session {
     }
 
     /// Starts a session on any reliable stream, whose reads and writes end with
-    /// [`TimedOut`](std::io::ErrorKind::TimedOut) if the other party does not answer.
+    /// [`TimedOut`](std::io::ErrorKind::TimedOut) if the other party does not answer. A writer that
+    /// shuts its direction down when it is dropped saves the other party a second: it waits so long
+    /// for the end of the stream.
     ///
     /// # Errors
     /// As [`Self::start`].

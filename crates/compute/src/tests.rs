@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use circuit::{Builder, Circuit, Schedule, bits, generate};
 
-use crate::predict::Traffic;
+use crate::predict::{Traffic, Writer};
 use crate::{
     Error, Extension, Learns, PhaseFigures, Role, Scheme, Session, Settings, TransferKind,
     TransferSecurity,
@@ -21,7 +21,7 @@ fn session(socket: &UnixStream, role: Role, settings: Settings) -> Session {
     socket.set_read_timeout(Some(settings.timeout)).unwrap();
     socket.set_write_timeout(Some(settings.timeout)).unwrap();
     let [reader, writer] = [(); 2].map(|()| socket.try_clone().unwrap());
-    Session::over(reader, writer, role, settings).unwrap()
+    Session::over(reader, Writer(writer), role, settings).unwrap()
 }
 
 type Output = Result<Option<Vec<u8>>, Error>;

@@ -11,6 +11,7 @@ use circuit::{Schedule, generate};
 use sha2::{Digest, Sha256};
 
 use super::{BLOCK, KEY};
+use crate::predict::Writer;
 use crate::random::Random;
 use crate::wire::{Begin, HEADER_LEN, Kind, parse_header};
 use crate::{Protocol, Role, Scheme, Session, Settings};
@@ -22,7 +23,7 @@ const TRACES: &str = include_str!("traces.baseline");
 
 /// Writes to a socket, and keeps a copy.
 struct Recording {
-    socket: UnixStream,
+    socket: Writer,
     copy: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -67,7 +68,7 @@ pub(super) fn recorded_of(
             None => Random::system().unwrap(),
         };
         let reader = socket.try_clone().unwrap();
-        let writer = Recording { socket, copy: copies[at].clone() };
+        let writer = Recording { socket: Writer(socket), copy: copies[at].clone() };
         let mut session = Session::new(reader, writer, None, role, settings, random).unwrap();
         for _ in 0..instances {
             session.run(schedule, inputs[at]).unwrap();
