@@ -30,9 +30,10 @@ help:
 demo:
 	$(CARGO) run --profile demo --locked --package sunder-cli --bin sunder -- demo
 
+# Many tests wait for more than they compute.
 test: setup
 	$(CARGO) test --workspace --locked --doc
-	$(CARGO) test --workspace --locked --lib --bins --tests
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} $(CARGO) test --workspace --locked --lib --bins --tests
 	scripts/test-python
 
 lint: setup-lint
