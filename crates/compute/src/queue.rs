@@ -124,9 +124,9 @@ impl<T> Queue<T> {
         Some(item)
     }
 
-    /// Waits until all items are taken, for a limited time.
+    /// Waits until all items are taken, or the queue is closed, for a limited time.
     pub(crate) fn wait_until_taken(&self, limit: Duration) {
-        let is_waiting = |state: &mut State<T>| !state.items.is_empty();
+        let is_waiting = |state: &mut State<T>| !state.items.is_empty() && !state.is_closed;
         let waited = self.changed.wait_timeout_while(self.lock(), limit, is_waiting);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
@@ -220,6 +220,9 @@ mod tests {
         queue.wait_until_taken(short);
         assert_eq!(queue.try_pop(), Some(()));
         queue.wait_until_taken(LONG);
+        let closed = Queue::new(1);
+        closed.close_after(Some(()));
+        closed.wait_until_taken(LONG);
         assert_eq!(queue.pop_within(short), Popped::Nothing);
         queue.push((), 1, Duration::MAX).unwrap();
         assert_eq!(queue.try_pop(), Some(()));
