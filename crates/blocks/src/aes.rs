@@ -41,6 +41,7 @@ impl Kernel {
         #[cfg(target_arch = "x86_64")]
         let special = {
             use std::arch::is_x86_feature_detected as has;
+            // AVX: its instructions have three operands, which saves moves between registers.
             let aesni = has!("aes") && has!("avx");
             let vaes = aesni && has!("vaes") && has!("avx2");
             let wide = vaes && has!("avx512f") && has!("avx512bw") && has!("avx512vl");

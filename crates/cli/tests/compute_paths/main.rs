@@ -173,5 +173,6 @@ fn times() {
     }
     let near = errors.iter().filter(|error| **error <= 0.1).count();
     println!("{near} of {} valid predictions are within 10 %", errors.len());
+    assert!(!errors.is_empty(), "the link was late in every run: nothing was measured");
     assert!(4 * near >= 3 * errors.len(), "a quarter are not within 10 %");
 }
