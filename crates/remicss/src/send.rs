@@ -4,3 +4,4 @@ pub(crate) mod codel_queue;
 pub mod plan;
 pub mod schedule;
 pub mod sender;
+pub mod spare;

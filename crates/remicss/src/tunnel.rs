@@ -243,6 +243,7 @@ fn goal(config: &Config) -> PlanGoal {
         objective: config.objective.into(),
         floor: config.min_threshold,
         keeps_order: config.order == PacketOrder::Auto,
+        prefer: config.prefer,
     }
 }
 

@@ -9,6 +9,7 @@ use service::config::{Keys, Problem, Problems, Table, Value, key, read};
 use sharing::RandomSource;
 
 use super::types::{ChannelConfig, Config, End, PacketOrder, PlanObjective, SchedulerKind};
+use crate::send::spare::Preference;
 use crate::wire::datagram::MAX_CHANNELS;
 
 /// The keys of an end's configuration.
@@ -20,6 +21,7 @@ pub const KEYS: Keys = Keys(&[&[
     key("", "allowed", "[\"10.9.0.0/24\"]"),
     key("", "key", "\"tunnel.key\""),
     key("", "objective", "\"privacy\""),
+    key("", "prefer", "\"rate\""),
     key("", "scheduler", "\"planned\""),
     key("", "min_threshold", "2"),
     key("", "min_channels", "2"),
@@ -105,6 +107,10 @@ fn config(table: &Table<'_>) -> Option<Config> {
     let schedulers = [("planned", SchedulerKind::Planned), ("dynamic", SchedulerKind::Dynamic)];
     Some(Config {
         objective: table.choice("objective", &goals),
+        prefer: table.choice(
+            "prefer",
+            &[("rate", Preference::Rate), ("redundancy", Preference::Redundancy)],
+        ),
         scheduler: table.choice("scheduler", &schedulers),
         rng: table.choice("rng", &[("seeded", RandomSource::Seeded), ("os", RandomSource::Os)]),
         order: table.choice("order", &[("auto", PacketOrder::Auto), ("off", PacketOrder::Off)]),

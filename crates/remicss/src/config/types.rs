@@ -7,6 +7,8 @@ use ipnet::IpNet;
 use model::Objective;
 use sharing::RandomSource;
 
+use crate::send::spare::Preference;
+
 /// How the threshold and the channels of each symbol are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchedulerKind {
@@ -88,6 +90,8 @@ pub struct Config {
     pub mu: f64,
     /// What the schedule minimises.
     pub objective: PlanObjective,
+    /// What is given up where redundancy costs much rate.
+    pub prefer: Preference,
     /// How symbols' thresholds are chosen.
     pub scheduler: SchedulerKind,
     /// The privacy floor f: no symbol is sent with a lower threshold.

@@ -4,19 +4,24 @@
 //! seconds, [`LossEstimator`] counts, [`RateEstimator`] learns a rate that is not configured, and
 //! [`ChangeDetector`] says when estimates have changed enough for a new plan.
 
+mod interval;
 mod loss;
+mod loss_test;
 mod probe_cycle;
+mod random_loss;
 mod rate;
 mod sliding_window;
+mod usual_rate;
 
 use model::{ChannelError, ChannelModel, DELAYS_MS};
 
 use crate::wire::control::ChannelState;
 use crate::wire::datagram::FULL_PACKET_BITS;
 
+pub use interval::Interval;
 pub use loss::LossEstimator;
 pub use probe_cycle::{Phase, ProbeCycle, ProbeResult};
-pub use rate::{INITIAL_RATE_BPS, Interval, RateEstimator, RateSource};
+pub use rate::{INITIAL_RATE_BPS, RateEstimator, RateSource};
 pub use sliding_window::SlidingWindow;
 
 /// The maximum loss in a plan.
@@ -102,10 +107,11 @@ fn is_same(planned: &Estimate, now: &Estimate) -> bool {
     // Proportions are fixed: a channel that is given too much limits all others.
     let (planned_bps, now_bps) = (planned.rate_bps as f64, now.rate_bps as f64);
     let is_same_rate = (planned_bps - now_bps).abs() <= RATE_TOLERANCE * planned_bps;
-    let loss = planned.loss.max(now.loss);
-    // The last plan may rest on few measured datagrams, or none.
-    let count = now.measured.max(1) as f64;
-    let chance = SIGNIFICANT_DEVIATIONS * (loss * (1.0 - loss) / count).sqrt();
+    // The estimate may rest on few datagrams, or none: one more that is lost, and one that is not,
+    // give the loss a variance even if none was lost.
+    let count = now.measured as f64;
+    let loss = (now.loss * count + 1.0) / (count + 2.0);
+    let chance = SIGNIFICANT_DEVIATIONS * (loss * (1.0 - loss) / count.max(1.0)).sqrt();
     planned.state == now.state
         && !differs(planned.loss, now.loss, chance.max(LOSS_TOLERANCE))
         && !differs(planned.delay_ms, now.delay_ms, DELAY_TOLERANCE_MS)

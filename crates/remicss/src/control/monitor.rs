@@ -191,6 +191,12 @@ impl Monitor {
         self.outgoing.limit(channel)
     }
 
+    /// The channels that are given less than their rate for the moment, to test whether losses are
+    /// random. It changes with every message.
+    pub fn tested(&self) -> ChannelSubset {
+        self.outgoing.tested()
+    }
+
     /// The reorder window: the spread of the channels' delays and their variation in ten seconds,
     /// at most 200 ms.
     pub fn reorder_window(&self, now: Duration) -> Duration {

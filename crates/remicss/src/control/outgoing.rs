@@ -59,7 +59,7 @@ struct Channel {
 #[derive(Clone, Debug)]
 enum Rate {
     Configured(u64),
-    Learnt(RateEstimator),
+    Learnt(Box<RateEstimator>),
 }
 
 /// A message that was sent, and what had been sent on each channel before it.
@@ -89,7 +89,7 @@ impl Outgoing {
     pub(super) fn new(rates: &[Option<u64>], now: Duration) -> Self {
         let channel = |rate: &Option<u64>| Channel {
             state: ChannelState::Up,
-            rate: rate.map_or_else(|| Rate::Learnt(RateEstimator::new()), Rate::Configured),
+            rate: rate.map_or_else(|| Rate::Learnt(Box::default()), Rate::Configured),
             loss: LossEstimator::new(now),
             lag: SlidingWindow::default(),
             last: None,
@@ -174,10 +174,10 @@ impl Outgoing {
             ProbeCycle::phase(self.prober.phase_number())
         };
         let estimate = |channel: &Channel| Estimate {
-            loss: channel.loss.value(),
+            loss: channel.rate.lasting_loss(channel.loss.value()),
             measured: channel.loss.measured(),
             delay_ms: milliseconds(half_us + channel.lag.median(now).unwrap_or(0)),
-            rate_bps: channel.rate.pace_bps(phase),
+            rate_bps: channel.rate.planned_bps(phase),
             known_bps: channel.rate.known_bps(),
             source: channel.rate.source(),
             state: channel.state,
@@ -189,6 +189,11 @@ impl Outgoing {
         let rate = &self.channels.get(channel)?.rate;
         let rate_bps = rate.pace_bps(ProbeCycle::phase(self.prober.phase_number()));
         Some(RateLimit { rate_bps, burst: rate.burst() })
+    }
+
+    pub(super) fn tested(&self) -> ChannelSubset {
+        let channels = self.channels.iter().enumerate();
+        channels.filter(|(_, channel)| channel.is_tested()).map(|(index, _)| index).collect()
     }
 
     pub(super) fn slowest_bps(&self) -> u64 {
@@ -254,10 +259,26 @@ impl Outgoing {
 }
 
 impl Rate {
+    fn planned_bps(&self, phase: Phase) -> u64 {
+        match self {
+            Self::Configured(rate) => *rate,
+            Self::Learnt(learner) => learner.planned_bps(phase),
+        }
+    }
+
     fn pace_bps(&self, phase: Phase) -> u64 {
         match self {
             Self::Configured(rate) => *rate,
             Self::Learnt(learner) => learner.pace_bps(phase),
+        }
+    }
+
+    /// The part of a measured loss that is not due to a rate that was too high for a moment.
+    fn lasting_loss(&self, measured: f64) -> f64 {
+        match self {
+            Self::Configured(_) => measured,
+
+            Self::Learnt(learner) => measured.min(learner.random_loss()),
         }
     }
 
@@ -278,7 +299,9 @@ impl Rate {
     /// The minimum number of bytes that may leave at once.
     fn burst(&self) -> usize {
         match self {
-            Self::Learnt(learner) if learner.is_unlimited() => INITIAL_BURST,
+            Self::Learnt(learner) if learner.is_unlimited() && !learner.is_tested() => {
+                INITIAL_BURST
+            }
             _ => 0,
         }
     }
@@ -290,9 +313,16 @@ impl Channel {
         matches!(&self.rate, Rate::Learnt(learner) if learner.is_probed())
     }
 
+    fn is_tested(&self) -> bool {
+        matches!(&self.rate, Rate::Learnt(learner) if learner.is_tested())
+    }
+
     fn set_state(&mut self, state: ChannelState) {
         if state == ChannelState::Down {
             self.last = None;
+            if let Rate::Learnt(learner) = &mut self.rate {
+                learner.handle_outage();
+            }
         }
         self.state = state;
     }
@@ -304,19 +334,25 @@ impl Channel {
         prober: &mut ProbeCycle,
         now: Duration,
     ) {
+        let sent = to.totals.datagrams.saturating_sub(from.totals.datagrams);
+        let received = u64::from(to.received.wrapping_sub(from.received));
+        let messages = u64::from(to.number.saturating_sub(from.number));
+        self.loss.add(now, sent, received.min(sent));
+        // Control shares are short, and may arrive where packets do not. Of those in the interval,
+        // the first has arrived.
         let interval = Interval {
-            sent: to.totals.datagrams.saturating_sub(from.totals.datagrams),
+            began: from.sent_at,
+            sent: sent.saturating_sub(messages),
             sent_bytes: to.totals.bytes.saturating_sub(from.totals.bytes),
-            received: to.received.wrapping_sub(from.received).into(),
+            received: received.saturating_sub(1),
             sending: to.sent_at.saturating_sub(from.sent_at),
             arriving: elapsed(from.arrived_us, to.arrived_us),
-            messages: to.number.saturating_sub(from.number).into(),
+            messages,
         };
-        self.loss.add(now, interval.sent, interval.received.min(interval.sent));
         let last = to.phase_numbers.0;
         let phase_number = (from.phase_numbers.1 == last).then_some(last);
         if let Rate::Learnt(learner) = &mut self.rate
-            && let Some(result) = learner.handle(phase_number, interval)
+            && let Some(result) = learner.handle(now, phase_number, interval)
         {
             prober.handle_result(last, result);
         }

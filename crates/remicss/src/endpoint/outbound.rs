@@ -11,6 +11,7 @@ use crate::control::outgoing::SentCounts;
 use crate::endpoint::shared_state::SharedState;
 use crate::send::schedule::Scheduler;
 use crate::send::sender::{SendError, Sender, SenderCounts, SenderError, Sent};
+use crate::send::spare::SpareChannels;
 use crate::wire::datagram::Kind;
 use crate::wire::keys::Keys;
 
@@ -24,6 +25,8 @@ pub enum SenderUpdate {
         scheduler: Box<dyn Scheduler>,
         /// The channels that are up.
         up: ChannelSubset,
+        /// Those of them that no symbol waits for.
+        spare: SpareChannels,
     },
     /// Fewer channels are up than the privacy floor: send nothing.
     Hold,
@@ -85,8 +88,9 @@ impl Outbound {
                 }
                 self.sender = Some(*sender);
             }
-            (SenderUpdate::Schedule { scheduler, up }, Some(sender)) => {
+            (SenderUpdate::Schedule { scheduler, up, spare }, Some(sender)) => {
                 sender.set_up(up);
+                sender.set_spare(spare);
                 // The plan respects the floor.
                 let _ = sender.set_scheduler(scheduler);
             }
@@ -151,6 +155,7 @@ impl Outbound {
             for channel in 0..batches.len() {
                 sender.set_limit(channel, monitor.limit(channel), now);
             }
+            sender.set_tested(monitor.tested());
         }
         Some(monitor.poll_timeout())
     }

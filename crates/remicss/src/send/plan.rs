@@ -6,6 +6,7 @@ use model::{
 };
 use thiserror::Error;
 
+use super::spare::{Preference, SpareChannels, better_than, smaller_sets};
 use crate::wire::channel_index::{ConfiguredIndex, LiveIndex};
 
 /// The goal of a plan: kappa, mu, and what the schedule minimises.
@@ -22,6 +23,8 @@ pub struct PlanGoal {
     /// Whether packets are kept in order. If they are, channels that are much slower than others
     /// are left out, where this costs nothing but rate.
     pub keeps_order: bool,
+    /// What is given up where redundancy costs much rate.
+    pub prefer: Preference,
 }
 
 /// Delays that differ by less, in ms, are similar whatever their ratio: TCP's allowance for
@@ -37,6 +40,8 @@ pub struct Plan {
     pub schedule: Schedule,
     /// The model's averages for it.
     pub averages: Averages,
+    /// The channels that it leaves out, and that get further shares.
+    pub spare: SpareChannels,
 }
 
 /// Why there is no plan.
@@ -57,7 +62,8 @@ pub enum PlanningError {
 
 impl PlanGoal {
     /// The best schedule at full rate over those of `channels` that are up. If fewer are up than
-    /// kappa and mu need, kappa and mu are lowered as far as necessary, but not below the floor.
+    /// kappa and mu need, kappa and mu are lowered as far as necessary, but not below the floor. If
+    /// rate is preferred, mu is also lowered where it costs too much rate.
     ///
     /// # Errors
     /// If fewer are up than the floor.
@@ -74,6 +80,41 @@ impl PlanGoal {
         if up.len() < floor {
             return Err(PlanningError::BelowFloor { up: up.len(), floor });
         }
+        let plan = self.plan_in_order(channels, up)?;
+        Ok(match self.prefer {
+            Preference::Rate => self.without_costly_channels(channels, up, plan),
+            Preference::Redundancy => plan,
+        })
+    }
+
+    /// The plan over those of `up` that are worth what they cost; `full` is the plan over all.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "16 at most")]
+    fn without_costly_channels(
+        &self,
+        channels: &[ChannelModel],
+        up: ChannelSubset,
+        full: Plan,
+    ) -> Plan {
+        let least = (self.kappa.ceil() as usize).max(self.floor.into()).max(1);
+        let sets = smaller_sets(channels, up, least).into_iter();
+        let plans = sets.filter_map(|used| Some((used, self.plan_in_order(channels, used).ok()?)));
+        let mut plans: Vec<(ChannelSubset, Plan)> = plans.collect();
+        let averages: Vec<Averages> = plans.iter().map(|(_, plan)| plan.averages).collect();
+        let Some(better) = better_than(&full.averages, &averages) else {
+            return full;
+        };
+        let (used, plan) = plans.swap_remove(better);
+        let channels = up.iter().filter(|channel| !used.contains(*channel)).collect();
+        let shares = (self.mu - plan.averages.mu).max(0.0);
+        Plan { spare: SpareChannels { channels, shares }, ..plan }
+    }
+
+    /// The best schedule over these channels, or over a group of them with similar delays.
+    pub(super) fn plan_in_order(
+        &self,
+        channels: &[ChannelModel],
+        up: ChannelSubset,
+    ) -> Result<Plan, PlanningError> {
         let plan = self.plan_over(channels, up)?;
         let better = self.delay_group(channels, up).and_then(|delay_group| {
             let better = self.plan_over(channels, delay_group).ok()?;
@@ -142,7 +183,11 @@ impl PlanGoal {
             .set
             .plan(&request)
             .or_else(|_| live.set.plan(&request.with_objectives(vec![self.objective])))?;
-        Ok(Plan { schedule: live.configured_schedule(&plan.schedule), averages: plan.averages })
+        Ok(Plan {
+            schedule: live.configured_schedule(&plan.schedule),
+            averages: plan.averages,
+            spare: SpareChannels::default(),
+        })
     }
 
     #[expect(clippy::cast_precision_loss, reason = "16 at most")]
@@ -208,7 +253,14 @@ mod tests {
     }
 
     fn goal(kappa: f64, mu: f64, floor: u8) -> PlanGoal {
-        PlanGoal { kappa, mu, objective: Objective::Risk, floor, keeps_order: true }
+        PlanGoal {
+            kappa,
+            mu,
+            objective: Objective::Risk,
+            floor,
+            keeps_order: true,
+            prefer: Preference::Redundancy,
+        }
     }
 
     #[test]
@@ -274,5 +326,72 @@ mod tests {
         // It would be less private.
         let watched = pair([5.0, 40.0], [300.0, 30.0], [0.5, 0.1]);
         assert_eq!(used(goal(1.0, 1.0, 1), &watched), [true, true]);
+    }
+
+    fn plan_of(kappa: f64, mu: f64, prefer: Preference, channels: &[(f64, f64)]) -> Plan {
+        let model = |(rate, loss): &(f64, f64)| {
+            ChannelModel::new(Risk(0.1), Loss(*loss), 10.0, *rate).unwrap()
+        };
+        let models: Vec<ChannelModel> = channels.iter().map(model).collect();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 or 2")]
+        let floor = kappa as u8;
+        let objective = Objective::Risk;
+        let goal = PlanGoal { kappa, mu, objective, floor, keeps_order: true, prefer };
+        let plan = goal.plan(&models, ChannelSubset::first(channels.len())).unwrap();
+        assert!((plan.averages.kappa - kappa).abs() < 1e-6, "privacy stays: {plan:?}");
+        assert!(plan.averages.mu + plan.spare.shares <= mu + 1e-6, "{plan:?}");
+        plan
+    }
+
+    fn spare(plan: &Plan) -> Vec<usize> {
+        plan.spare.channels.iter().collect()
+    }
+
+    const GOOD: (f64, f64) = (20.0, 0.0);
+
+    #[test]
+    fn a_channel_that_carries_little_limits_no_other() {
+        let slow = [(0.1, 0.0), GOOD, GOOD];
+        let slow_plan = |kappa, mu| plan_of(kappa, mu, Preference::Rate, &slow);
+        for (kappa, mu, shares, rate) in [(2.0, 3.0, 1.0, 20.0), (2.0, 2.5, 0.5, 20.0)] {
+            let plan = slow_plan(kappa, mu);
+            assert_eq!(spare(&plan), [0], "{mu}");
+            assert!((plan.spare.shares - shares).abs() < 1e-6, "{plan:?}");
+            assert!((plan.averages.rate - rate).abs() < 0.1, "{plan:?}");
+        }
+        // With mu = 2 it limits nothing: it is used as far as it carries.
+        for kappa in [1.0, 2.0] {
+            assert_eq!(spare(&slow_plan(kappa, 2.0)), [0; 0]);
+        }
+    }
+
+    #[test]
+    fn redundancy_is_kept_if_it_is_preferred() {
+        let plan = plan_of(2.0, 3.0, Preference::Redundancy, &[(0.1, 0.0), GOOD, GOOD]);
+        assert_eq!(spare(&plan), [0; 0]);
+        assert!((plan.averages.rate - 0.1).abs() < 1e-6);
+    }
+
+    #[test]
+    fn redundancy_that_costs_little_is_kept() {
+        for slowest in [20.0, 17.0] {
+            let plan = plan_of(2.0, 3.0, Preference::Rate, &[(slowest, 0.0), GOOD, GOOD]);
+            assert_eq!(spare(&plan), [0; 0], "{slowest}");
+        }
+        let plan = plan_of(2.0, 3.0, Preference::Rate, &[(15.0, 0.0), GOOD, GOOD]);
+        assert_eq!(spare(&plan), [0]);
+    }
+
+    /// A channel that loses much is worth nothing to TCP, unless others make up for it.
+    #[test]
+    fn a_channel_that_loses_much_is_left_out_where_its_shares_are_needed() {
+        let lossy = [(20.0, 0.6), GOOD, GOOD];
+        for mu in [2.0, 2.5] {
+            let plan = plan_of(2.0, mu, Preference::Rate, &lossy);
+            assert_eq!((spare(&plan), plan.averages.loss), (vec![0], 0.0), "{mu}");
+        }
+        assert_eq!(spare(&plan_of(2.0, 3.0, Preference::Rate, &lossy)), [0; 0]);
+        // There is no other.
+        assert_eq!(spare(&plan_of(2.0, 2.0, Preference::Rate, &[(20.0, 0.6), GOOD])), [0; 0]);
     }
 }

@@ -17,6 +17,7 @@ use thiserror::Error;
 use zeroize::Zeroizing;
 
 use crate::send::schedule::{Readiness, Scheduler};
+use crate::send::spare::SpareChannels;
 use crate::wire::datagram::Kind;
 use crate::wire::datagram::MAX_CHANNELS;
 use crate::wire::keys::Direction;
@@ -37,6 +38,9 @@ pub const MAX_DATAGRAM_LEN: usize = 65_507;
 /// a bucket, so queues in the channels do not get longer.
 const MAX_CATCH_UP: Duration = Duration::from_millis(2);
 
+/// The maximum number of shares that spare channels may make up for.
+const MAX_SPARE_CREDIT: f64 = 4.0;
+
 /// The sending side of one direction.
 pub struct Sender {
     encoder: SymbolEncoder,
@@ -46,6 +50,11 @@ pub struct Sender {
     /// The members of the association, and those of them that are up.
     members: ChannelSubset,
     up: ChannelSubset,
+    spare: SpareChannels,
+    /// The number of shares that spare channels may get now.
+    spare_credit: f64,
+    /// Channels that are used only when they are ready.
+    tested: ChannelSubset,
     max_datagram_len: usize,
     /// The current symbol; empty, without even its first byte, if there is none.
     symbol: Zeroizing<Vec<u8>>,
@@ -171,6 +180,9 @@ impl Sender {
             floor,
             members: ChannelSubset::first(n),
             up: ChannelSubset::first(n),
+            spare: SpareChannels::default(),
+            spare_credit: 0.0,
+            tested: ChannelSubset::EMPTY,
             max_datagram_len: MAX_DATAGRAM_LEN,
             symbol: Zeroizing::new(Vec::with_capacity(MAX_DATAGRAM_LEN)),
             selected: None,
@@ -259,6 +271,7 @@ impl Sender {
             self.counts.waits[last] += 1;
         }
         self.clock = Some(clock.max(ready));
+        let threshold = self.with_spare_channels(threshold, len, now, batches);
         let number = self.next_number;
         self.symbol[0] = self.flows.distance_to_previous(flow, number, now);
         self.encode_symbol(kind, threshold, batches)?;
@@ -324,6 +337,17 @@ impl Sender {
         self.selected = None;
     }
 
+    /// Sets the channels that get a further share of a symbol if they are ready.
+    pub fn set_spare(&mut self, spare: SpareChannels) {
+        self.spare = spare;
+    }
+
+    /// Sets the channels that are used only when they are ready, as long as enough others are up:
+    /// no symbol waits for them.
+    pub fn set_tested(&mut self, tested: ChannelSubset) {
+        self.tested = tested;
+    }
+
     /// Sets the rate limit of a channel; `None` for no limit. Does nothing if there is no such
     /// channel.
     pub fn set_limit(&mut self, channel: usize, limit: Option<RateLimit>, now: Duration) {
@@ -358,10 +382,47 @@ impl Sender {
     /// The next symbol's threshold, unless it is below the floor. *Every symbol of packets passes
     /// here: nothing else enforces the floor.*
     fn select_threshold(&mut self, len: usize, now: Duration) -> Option<ShareSelection> {
+        let usable = self.usable(len, now);
         let channels = PacerReadiness { pacers: &self.pacers, len, now };
-        let threshold = self.scheduler.next_threshold(self.up, &channels)?;
+        let threshold = self.scheduler.next_threshold(usable, &channels)?;
         let is_allowed = threshold.k() >= self.floor && self.up.includes(threshold.channels());
         is_allowed.then_some(threshold)
+    }
+
+    /// The channels that the next symbol may use: those that are up, except spare channels, and
+    /// channels under test that are not ready, if enough are left for any threshold.
+    fn usable(&self, len: usize, now: Duration) -> ChannelSubset {
+        let is_unready =
+            |channel| self.tested.contains(channel) && self.pacers[channel].ready_at(len) > now;
+        let is_usable =
+            |channel: &usize| !self.spare.channels.contains(*channel) && !is_unready(*channel);
+        let usable: ChannelSubset = self.up.iter().filter(is_usable).collect();
+        if usable.len() >= self.scheduler.max_k() { usable } else { self.up }
+    }
+
+    /// The threshold with a share for each spare channel that is ready.
+    fn with_spare_channels(
+        &mut self,
+        threshold: ShareSelection,
+        len: usize,
+        now: Duration,
+        batches: &[Batch],
+    ) -> ShareSelection {
+        if self.spare.channels.is_empty() {
+            return threshold;
+        }
+        self.spare_credit = (self.spare_credit + self.spare.shares).min(MAX_SPARE_CREDIT);
+        let mut channels = threshold.channels();
+        for channel in self.spare.channels.iter().filter(|channel| self.up.contains(*channel)) {
+            let is_ready = self.pacers[channel].ready_at(len) <= now
+                && !batches[channel].is_full()
+                && !channels.contains(channel);
+            if is_ready && self.spare_credit >= 1.0 {
+                channels = channels.with(channel);
+                self.spare_credit -= 1.0;
+            }
+        }
+        ShareSelection::new(threshold.k(), channels).unwrap_or(threshold)
     }
 
     /// When the last of a threshold's channels is ready, and which one it is.

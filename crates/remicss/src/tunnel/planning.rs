@@ -114,10 +114,11 @@ impl PlanningThread {
         }
         let scheduler = self.scheduler(goal, &plan, channels)?;
         let Some(keys) = &request.keys else {
-            return Ok(SenderUpdate::Schedule { scheduler, up: *up });
+            return Ok(SenderUpdate::Schedule { scheduler, up: *up, spare: plan.spare });
         };
         let generator = self.rng.generator()?;
         let mut sender = self.sender_config.sender(keys, scheduler, generator)?;
+        sender.set_spare(plan.spare);
         if is_held {
             sender.set_up(ChannelSubset::EMPTY);
         }
@@ -191,6 +192,7 @@ mod tests {
     use super::*;
     use crate::endpoint::outbound::Outbound;
     use crate::send::sender::SendError;
+    use crate::send::spare::Preference;
     use crate::wire::datagram::Kind;
     use crate::wire::keys::Direction;
     use crate::wire::tokens::{TOKEN_KEY_LEN, TokenKey};
@@ -228,6 +230,7 @@ mod tests {
                 objective: Objective::Loss,
                 floor: 2,
                 keeps_order: false,
+                prefer: Preference::Rate,
             },
             choice: SchedulerKind::Planned,
             rng: RandomSource::Seeded,

@@ -1,7 +1,9 @@
 //! Two ends that measure channels: over simulated bottlenecks with queues, delays and random loss.
 
+mod faults;
 mod full_load;
 mod scenario;
+mod tunnel;
 
 use std::num::NonZero;
 use std::thread;

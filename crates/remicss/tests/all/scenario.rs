@@ -19,6 +19,7 @@ use sunder_remicss::recv::receiver::ReceiverLimits;
 use sunder_remicss::send::plan::PlanGoal;
 use sunder_remicss::send::schedule::PlannedScheduler;
 use sunder_remicss::send::sender::SendError;
+use sunder_remicss::send::spare::{Preference, SpareChannels};
 use sunder_remicss::wire::datagram::Kind;
 use sunder_remicss::wire::keys::Keys;
 use sunder_remicss::wire::terms::Terms;
@@ -118,6 +119,7 @@ impl Scenario {
             objective: Objective::Risk,
             floor: terms.floor(),
             keeps_order: true,
+            prefer: Preference::Rate,
         };
         let mut network = Network::new(rng.next_u64());
         let mut links: Vec<LinkId> = (0..2 * channels)
@@ -459,7 +461,7 @@ impl End {
             let order = match goal.plan(&snapshot.channels, snapshot.up) {
                 Ok(plan) => {
                     let planned = PlannedScheduler::new(&plan.schedule, &snapshot.channels);
-                    self.order(begins, Box::new(planned), snapshot.up)
+                    self.order(begins, Box::new(planned), snapshot.up, plan.spare)
                 }
                 Err(_) => SenderUpdate::Hold,
             };
@@ -485,6 +487,7 @@ impl End {
         begins: Option<Keys>,
         scheduler: Box<PlannedScheduler>,
         up: model::ChannelSubset,
+        spare: SpareChannels,
     ) -> SenderUpdate {
         let n = self.batches.len();
         let config = SenderConfig {
@@ -492,7 +495,9 @@ impl End {
             mtus: vec![1500; n],
             headers: vec![28; n],
         };
-        let Some(keys) = begins else { return SenderUpdate::Schedule { scheduler, up } };
+        let Some(keys) = begins else {
+            return SenderUpdate::Schedule { scheduler, up, spare };
+        };
         let generator = Generator::seeded().unwrap();
         let sender = config.sender(&keys, scheduler, generator).unwrap();
         SenderUpdate::Associate(Box::new(sender))

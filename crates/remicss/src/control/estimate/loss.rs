@@ -6,12 +6,34 @@ use std::time::Duration;
 const MIN_DATAGRAMS: u64 = 1_000;
 const MIN_WINDOW: Duration = Duration::from_secs(5);
 
+/// The recent window becomes part of the others after this number of datagrams and this time, or
+/// after the longer time: ten control shares take a second if there are no other datagrams.
+const MAX_RECENT: u64 = 200;
+const MIN_RECENT_TIME: Duration = Duration::from_secs(1);
+const MAX_RECENT_TIME: Duration = Duration::from_secs(5);
+
+/// The loss has changed if the recent window differs by this number of standard deviations, of
+/// datagrams, by this fraction of what was sent, and by what is sent in this time: with jitter,
+/// datagrams arrive before or after the control share that counts them.
+const SIGNIFICANT_DEVIATIONS: f64 = 3.3;
+const SIGNIFICANT_COUNT: f64 = 4.0;
+const SIGNIFICANT_FRACTION: f64 = 0.03;
+const MAX_JITTER: Duration = Duration::from_millis(100);
+
+/// It has also changed if none of this number of datagrams is lost, where as many as this would be.
+/// This takes more than a second only where no packets are sent, and control shares would have to
+/// be counted for long.
+const MIN_LOSSLESS: u64 = 15;
+const MIN_EXPECTED_LOSSES: f64 = 1.5;
+
 /// Counts sent and received datagrams over the last one to two windows, each of at least 1,000
-/// datagrams and 5 s.
+/// datagrams and 5 s, or since the loss has changed significantly.
 #[derive(Clone, Debug, Default)]
 pub struct LossEstimator {
     older: Window,
     newer: Window,
+    /// What is part of neither yet.
+    recent: Window,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,31 +47,82 @@ impl LossEstimator {
     /// An estimator without measurements.
     pub fn new(now: Duration) -> Self {
         let window = Window { began: now, ..Window::default() };
-        Self { older: window, newer: window }
+        Self { older: window, newer: window, recent: window }
     }
 
     /// Adds `sent` datagrams, of which `received` arrived. With reordering, `received` may
     /// sometimes be larger.
     pub fn add(&mut self, now: Duration, sent: u64, received: u64) {
-        self.newer.sent = self.newer.sent.saturating_add(sent);
-        self.newer.received = self.newer.received.saturating_add(received);
-        if self.newer.sent >= MIN_DATAGRAMS && now.saturating_sub(self.newer.began) >= MIN_WINDOW {
-            self.older = self.newer;
-            self.newer = Window { began: now, ..Window::default() };
+        self.recent = self.recent.followed_by(Window { began: now, sent, received });
+        let recent = self.recent;
+        let empty = Window { began: now, ..Window::default() };
+        let time = now.saturating_sub(recent.began);
+        if self.settled().differs_from(recent, time) {
+            self.older = Window { began: recent.began, ..Window::default() };
+            (self.newer, self.recent) = (recent, empty);
+            return;
+        }
+        let is_long = recent.sent >= MAX_RECENT && time >= MIN_RECENT_TIME;
+        if !is_long && time < MAX_RECENT_TIME {
+            return;
+        }
+        self.recent = empty;
+        self.newer = self.newer.followed_by(recent);
+        let newer = self.newer;
+        if newer.sent >= MIN_DATAGRAMS && now.saturating_sub(newer.began) >= MIN_WINDOW {
+            (self.older, self.newer) = (newer, empty);
         }
     }
 
     /// The proportion of lost datagrams, 0 to 1.
-    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     pub fn value(&self) -> f64 {
-        let sent = self.measured();
-        let received = self.older.received.saturating_add(self.newer.received);
-        sent.saturating_sub(received) as f64 / sent.max(1) as f64
+        self.settled().followed_by(self.recent).loss()
     }
 
     /// The number of datagrams that were measured.
     pub fn measured(&self) -> u64 {
-        self.older.sent.saturating_add(self.newer.sent)
+        self.settled().followed_by(self.recent).sent
+    }
+
+    /// Both windows.
+    fn settled(&self) -> Window {
+        self.older.followed_by(self.newer)
+    }
+}
+
+impl Window {
+    /// This window and the next one, as one.
+    fn followed_by(self, next: Self) -> Self {
+        Self {
+            began: self.began,
+            sent: self.sent.saturating_add(next.sent),
+            received: self.received.saturating_add(next.received),
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    fn loss(self) -> f64 {
+        self.sent.saturating_sub(self.received) as f64 / self.sent.max(1) as f64
+    }
+
+    /// Whether the loss of a later window, of this duration, differs from that of this one by more
+    /// than chance.
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    fn differs_from(self, recent: Self, time: Duration) -> bool {
+        let (loss, sent) = (self.loss(), recent.sent as f64);
+        if time >= MIN_RECENT_TIME
+            && recent.sent >= MIN_LOSSLESS
+            && recent.received >= recent.sent
+            && loss * sent >= MIN_EXPECTED_LOSSES
+        {
+            return true;
+        }
+        let parts = 1.0 / sent.max(1.0) + 1.0 / self.sent.max(1) as f64;
+        let deviation = (loss * (1.0 - loss) * parts).sqrt();
+        let jitter = MAX_JITTER.as_secs_f64() / time.as_secs_f64().max(f64::EPSILON);
+        let least = SIGNIFICANT_FRACTION.max(SIGNIFICANT_DEVIATIONS * deviation).max(jitter);
+        let difference = (loss - recent.loss()).abs();
+        self.sent > 0 && difference > least && difference * sent >= SIGNIFICANT_COUNT
     }
 }
 
@@ -75,6 +148,26 @@ mod tests {
         // After two windows nothing of the old loss is left.
         run(&mut loss, 10, 1_000);
         assert!(loss.value() < 1e-12);
+    }
+
+    /// Even if only control shares are sent, ten a second.
+    #[test]
+    fn a_loss_that_changes_is_noticed_in_seconds() {
+        for (datagrams, seconds) in [(1_000, 1), (100, 1), (10, 2)] {
+            let mut loss = LossEstimator::new(Duration::ZERO);
+            let mut tenth = 0;
+            let mut run = |loss: &mut LossEstimator, seconds: u64, received: u64| {
+                for _ in 0..10 * seconds {
+                    tenth += 1;
+                    loss.add(Duration::from_millis(100 * tenth), datagrams / 10, received);
+                }
+            };
+            run(&mut loss, 60, datagrams / 10);
+            run(&mut loss, seconds, 0);
+            assert!(loss.value() > 0.9, "{datagrams}: {}", loss.value());
+            run(&mut loss, seconds, datagrams / 10);
+            assert!(loss.value() < 0.1, "{datagrams}: {}", loss.value());
+        }
     }
 
     #[test]

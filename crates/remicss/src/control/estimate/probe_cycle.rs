@@ -3,8 +3,11 @@
 //! then a *cruise* a little below it, until the next probe.
 
 /// The minimum and maximum number of intervals from one probe to the next.
-const MIN_PROBE_INTERVAL: u32 = 8;
+const MIN_PROBE_INTERVAL: u32 = 4;
 const MAX_PROBE_INTERVAL: u32 = 64;
+
+/// The maximum while a channel carries less than usual.
+const MAX_FALLEN_INTERVAL: u32 = 8;
 
 /// The maximum number of intervals to wait for a probe's result, since control shares may be lost.
 const MAX_RESULT_WAIT: u32 = 8;
@@ -25,7 +28,9 @@ pub enum Phase {
 pub enum ProbeResult {
     /// A probe did not arrive completely, and the known rate is right.
     Same,
-    /// A probe arrived completely, or the known rate was wrong or has fallen.
+    /// The same, and it is less than usual.
+    Fallen,
+    /// A probe arrived completely, or the known rate was wrong.
     Changed,
     /// The bottleneck was met by a rate that was not known to be carried, so a queue has built up.
     BottleneckMet,
@@ -100,6 +105,10 @@ impl ProbeCycle {
         self.result = Some(result);
         (self.intervals_left, self.interval) = match result {
             ProbeResult::Same => (self.interval, (2 * self.interval).min(MAX_PROBE_INTERVAL)),
+            ProbeResult::Fallen => {
+                let interval = self.interval.min(MAX_FALLEN_INTERVAL);
+                (interval, (2 * interval).min(MAX_FALLEN_INTERVAL))
+            }
             _ => (MIN_PROBE_INTERVAL, MIN_PROBE_INTERVAL),
         };
     }
@@ -121,7 +130,7 @@ mod tests {
         assert_eq!(ProbeCycle::phase(prober.phase_number()), Phase::Cruise);
         prober.advance(false);
         assert_eq!(prober.phase_number(), 0, "there is nothing to probe with");
-        for interval in [8, 16, 32, 64, 64] {
+        for interval in [4, 8, 16, 32, 64, 64] {
             prober.advance(true);
             prober.advance(true);
             prober.advance(true);

@@ -1,53 +1,81 @@
 //! The rate estimator of a channel whose rate is not configured.
 //!
-//! An estimator is in one of two states.
+//! *Loss is not a rate.* A channel loses datagrams at random, at any rate, or because it is given
+//! more than it carries. A rate is therefore lowered only by a *loss test*: when too little of
+//! what is sent arrives, the channel is given clearly less than what arrives. If as much is lost
+//! as before, the loss is random, and the rate stays; otherwise what arrived before, corrected for
+//! the loss that is left, is the rate.
+//!
+//! An estimator is in one of these states.
 //!
 //! - *No bottleneck* is known: the rate is a lower bound, the most that was carried. Twice as much
 //!   is allowed and planned with, so the rate doubles with each report of a channel that is given
 //!   the load. A channel that is given less than it is allowed, because others limit the load, is
 //!   not limited by its estimate.
-//! - *The bottleneck* was met: less arrived than was sent, or it took longer to arrive. What
-//!   arrived is the rate. From then on the channel is probed from time to time. If repeatedly a
-//!   little less arrives than was sent, this may be a bottleneck or random loss; a drain shows
-//!   which.
+//! - *The bottleneck* was met: what arrived is the rate. From then on the channel is probed from
+//!   time to time.
+//! - *In doubt*: the bottleneck was met, and a probe has arrived, which further intervals must
+//!   confirm, since a policer lets a burst pass. After them no bottleneck is known, and the rate
+//!   grows, at first by a quarter with each report.
 //!
-//! All channels in the second state go through the same phases ([`ProbeCycle`]). A channel was
+//! A loss test may begin in each of them.
+//!
+//! All channels with a known bottleneck go through the same phases ([`ProbeCycle`]). A channel was
 //! probed if it was given more than its known rate.
 //!
-//! - The loss during drains (the mean of the last four) is random loss. So random loss is
-//!   distinguished from a full queue, and does not keep a rate low.
-//! - A probe that arrives, except for random loss, continues, since a policer lets a burst pass.
-//!   After two more intervals that arrive no bottleneck is known, and the rate grows, at first by a
-//!   quarter with each report.
+//! - The loss during drains (the mean of the last four) and in loss tests is random loss. An
+//!   interval that loses significantly less shows that random loss has ended.
 //! - A probe that does not arrive completely gives the rate: what arrived, divided by the time that
-//!   it took, corrected for random loss. A probe that waits in a queue and loses less than usual
-//!   counts as complete, and no more. The next probe follows after 8 intervals, and as long as it
-//!   gives the same rate after twice as many, up to 64.
-//! - If three intervals in a row deliver less than three quarters of what was sent, and that was at
-//!   least half of the known rate, the rate is lowered at once.
+//!   it took, corrected for random loss. The next probe follows after 4 intervals, and as long as
+//!   it gives the same rate after twice as many, up to 64. A channel that has *fallen*, because it
+//!   has carried clearly more within ten minutes, is probed every 8 intervals at most, and needs no
+//!   confirmation.
 
 use std::time::Duration;
 
+use super::interval::{Interval, bits_per_second, from_count};
+use super::loss_test::{Evidence, LossTester, Verdict};
 use super::probe_cycle::{Phase, ProbeCycle, ProbeResult};
+use super::random_loss::RandomLoss;
+use super::usual_rate::UsualRate;
 
 /// The initial rate, in bit/s.
 pub const INITIAL_RATE_BPS: u64 = 10_000_000;
 
-/// The minimum and maximum rate, in bit/s.
-const RATE_RANGE_BPS: (f64, f64) = (64e3, 100e9);
+/// The minimum and maximum rate, in bit/s. At the minimum an interval still has enough datagrams to
+/// be measured: 10 of 1,500 bytes in 200 ms. A channel that carries less appears to lose the rest.
+const RATE_RANGE_BPS: (f64, f64) = (600e3, 100e9);
+
+/// Intervals with fewer datagrams are ignored: half of those at the minimum rate, as the rate is a
+/// quarter lower in a drain.
+const MIN_DATAGRAMS: u64 = 5;
 
 /// The factor by which the allowed rate exceeds the known one while no bottleneck is known. If
-/// there was one before, the factor grows in steps.
+/// there was one before, or a burst was lost, the factor grows in steps.
+const MIN_GROWTH: f64 = 1.05;
 const MAX_GROWTH: f64 = 2.0;
 const GROWTH_STEP: f64 = 1.25;
 
 /// The factors of the known rate in each phase. In a cruise it is below 1, so that a queue drains.
 const CRUISE_GAIN: f64 = 0.98;
 const PROBE_GAIN: f64 = 1.25;
+
+/// The same for a channel that has fallen: of a load that varies, such as TCP's, a probe is to be
+/// above the known rate.
+const FALLEN_PROBE_GAIN: f64 = 1.5;
 const DRAIN_GAIN: f64 = 0.75;
 
-/// A channel was busy from this fraction of its allowed rate.
+/// Fewer lost datagrams are no lost burst.
+const MIN_MISSING: u64 = 4;
+
+/// The number of lost bursts while the rate does not grow after which there may be a bottleneck:
+/// TCP fills it for a moment only.
+const LOST_BURSTS: u64 = 3;
+
+/// A channel was busy from this fraction of its allowed rate, or from the second one if it has
+/// fallen.
 const BUSY_FRACTION: f64 = 0.85;
+const FALLEN_BUSY_FRACTION: f64 = 0.5;
 
 /// An interval can confirm a probe from this fraction of the known rate.
 const CONFIRM_FRACTION: f64 = 1.15;
@@ -62,30 +90,32 @@ const GROWN_FRACTION: f64 = 1.1;
 const FULL_FRACTION: f64 = 0.9;
 
 /// If less arrives for this number of intervals in a row while the rate does not grow, there may be
-/// a bottleneck: a drain will show it.
+/// a bottleneck.
 const NEARLY_FULL_FRACTION: f64 = 0.97;
 const NEARLY_FULL_INTERVALS: u64 = 5;
 
-/// If less than this fraction arrives, the known rate is too high.
+/// What arrives is also examined over at least this number of datagrams and this time: bursts may
+/// be lost of a load that is below the known rate on average, and a known rate may be a little too
+/// high.
+const LONG_DATAGRAMS: u64 = 200;
+const LONG_TIME: Duration = Duration::from_secs(1);
+const NEARLY_RIGHT_FRACTION: f64 = 0.92;
+
+/// If less than this fraction arrives, the known rate may be too high.
 const LOW_FRACTION: f64 = 0.75;
+
+/// If less than this fraction arrives, it is probably much too high.
+const VERY_LOW_FRACTION: f64 = 0.5;
 
 /// Low arrival is significant from this fraction of the known rate.
 const MIN_LOAD_FRACTION: f64 = 0.5;
 
-/// The number of such intervals in a row after which the rate is lowered.
+/// The numbers of such intervals in a row after which there is a loss test.
 const LOW_INTERVALS: u64 = 3;
-
-/// The number of drains from which random loss is estimated.
-const DRAIN_SAMPLES: usize = 4;
-
-/// A drain of which less than this fraction of the others' mean arrived has met a full queue.
-const OUTLIER_FRACTION: f64 = 0.9;
+const VERY_LOW_INTERVALS: u64 = 2;
 
 /// Rates that differ by a smaller part are equal.
 const RATE_TOLERANCE: f64 = 0.05;
-
-/// Intervals with fewer datagrams are ignored.
-const MIN_DATAGRAMS: u64 = 10;
 
 /// The source of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,24 +130,6 @@ pub enum RateSource {
     Measured,
 }
 
-/// What was sent on a channel between two control messages, and how much of it arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interval {
-    /// Datagrams sent.
-    pub sent: u64,
-    /// The bytes of those, as IP packets.
-    pub sent_bytes: u64,
-    /// Datagrams that arrived.
-    pub received: u64,
-    /// The time from sending one control share to sending the other.
-    pub sending: Duration,
-    /// The time from the arrival of one to the arrival of the other.
-    pub arriving: Duration,
-    /// The number of messages from the first share to the second: more than one if shares between
-    /// them were lost.
-    pub messages: u64,
-}
-
 /// The rate estimator of one channel.
 #[derive(Clone, Debug)]
 pub struct RateEstimator {
@@ -126,15 +138,17 @@ pub struct RateEstimator {
     rate: f64,
     is_guess: bool,
     bottleneck: Bottleneck,
-    /// The fractions of the last drains that arrived.
-    samples: [f64; DRAIN_SAMPLES],
-    /// Their number.
-    sampled: usize,
+    random_loss: RandomLoss,
     /// The phase number and the interval of the last probe.
     probe: Option<(u64, Interval)>,
-    /// The number of messages for which too little has arrived, and the maximum that has.
-    low: u64,
-    low_most: f64,
+    /// The last intervals in a row of which too little has arrived.
+    low: Evidence,
+    /// The intervals that have lost bursts since the rate has grown.
+    bursts: Evidence,
+    /// The last intervals, unless they are probes.
+    recent: Evidence,
+    tester: LossTester,
+    usual: UsualRate,
 }
 
 /// What is known of a channel's bottleneck.
@@ -155,11 +169,13 @@ impl RateEstimator {
             rate: from_bps(INITIAL_RATE_BPS),
             is_guess: true,
             bottleneck: Bottleneck::Unknown(MAX_GROWTH),
-            samples: [1.0; DRAIN_SAMPLES],
-            sampled: 0,
+            random_loss: RandomLoss::new(),
             probe: None,
-            low: 0,
-            low_most: 0.0,
+            low: Evidence::default(),
+            bursts: Evidence::default(),
+            recent: Evidence::default(),
+            tester: LossTester::new(),
+            usual: UsualRate::default(),
         }
     }
 
@@ -171,6 +187,11 @@ impl RateEstimator {
     /// Whether the channel follows the phases.
     pub fn is_probed(&self) -> bool {
         self.bottleneck == Bottleneck::Met
+    }
+
+    /// Whether a loss test is running. Meanwhile the channel is given less than its rate.
+    pub fn is_tested(&self) -> bool {
+        self.tester.pace_bps().is_some()
     }
 
     /// The known rate in bit/s: the rate of a cruise, or a lower bound.
@@ -187,11 +208,12 @@ impl RateEstimator {
         }
     }
 
-    /// The rate at which to send in a phase, in bit/s. Unless [`Self::is_probed`], it is the same
-    /// in each phase.
-    pub fn pace_bps(&self, phase: Phase) -> u64 {
+    /// The rate to plan with in a phase, in bit/s. Unless [`Self::is_probed`], it is the same in
+    /// each phase.
+    pub fn planned_bps(&self, phase: Phase) -> u64 {
         let part = match (self.bottleneck, phase) {
             (Bottleneck::Unknown(growth), _) => growth,
+            (Bottleneck::Met, Phase::Probe) if self.has_fallen() => FALLEN_PROBE_GAIN,
             (Bottleneck::Doubtful(_), _) | (Bottleneck::Met, Phase::Probe) => PROBE_GAIN,
             (Bottleneck::Met, Phase::Cruise) => CRUISE_GAIN,
             (Bottleneck::Met, Phase::Drain) => DRAIN_GAIN,
@@ -199,19 +221,52 @@ impl RateEstimator {
         to_bps(self.rate * part)
     }
 
+    /// The rate at which to send in a phase, in bit/s: the planned one, or that of a loss test.
+    pub fn pace_bps(&self, phase: Phase) -> u64 {
+        self.tester.pace_bps().map_or_else(|| self.planned_bps(phase), to_bps)
+    }
+
+    /// The fraction that is lost at any rate, 0 to 1: by the last drains and loss tests.
+    pub fn random_loss(&self) -> f64 {
+        1.0 - self.random_loss.arriving()
+    }
+
     /// Whether this number of bytes in this time is about the allowed rate of a phase.
     pub fn is_busy(&self, phase: Phase, bytes: u64, time: Duration) -> bool {
-        bits_per_second(bytes, time) >= BUSY_FRACTION * from_bps(self.pace_bps(phase))
+        let part = if self.has_fallen() { FALLEN_BUSY_FRACTION } else { BUSY_FRACTION };
+        bits_per_second(bytes, time) >= part * from_bps(self.pace_bps(phase))
+    }
+
+    /// The channel is down: a running test has no result.
+    pub fn handle_outage(&mut self) {
+        self.tester.cancel();
+        (self.low, self.bursts, self.recent, self.probe) = Default::default();
     }
 
     /// Handles an interval and the number of the phase that it was in, if it was in one.
-    pub fn handle(&mut self, phase_number: Option<u64>, interval: Interval) -> Option<ProbeResult> {
+    pub fn handle(
+        &mut self,
+        now: Duration,
+        phase_number: Option<u64>,
+        interval: Interval,
+    ) -> Option<ProbeResult> {
+        if !self.is_guess {
+            self.usual.update(now, self.rate);
+        }
+        if self.is_tested() {
+            let verdict = self.tester.handle(now, interval)?;
+            return self.handle_verdict(verdict);
+        }
         if interval.sent < MIN_DATAGRAMS {
             return None;
         }
+        self.random_loss.handle_interval(interval);
+        if self.random_loss.is_total() {
+            return None;
+        }
         match self.bottleneck {
-            Bottleneck::Unknown(growth) => return self.grow(interval, growth),
-            Bottleneck::Doubtful(left) => return self.confirm(interval, left),
+            Bottleneck::Unknown(growth) => return self.grow(now, interval, growth),
+            Bottleneck::Doubtful(left) => return self.confirm(now, interval, left),
             Bottleneck::Met => {}
         }
         match (phase_number, phase_number.map(ProbeCycle::phase)) {
@@ -219,23 +274,26 @@ impl RateEstimator {
                 self.probe = (interval.sent_bps() > self.rate).then_some((phase_number, interval));
                 None
             }
-            (Some(phase_number), Some(Phase::Drain)) => {
-                self.sample(interval);
+            (Some(phase_number), Some(Phase::Drain)) if !self.is_low(interval) => {
+                self.random_loss.sample(interval.arriving_part());
                 let (probed, probe) = self.probe.take()?;
-                (probed + 1 == phase_number).then(|| self.evaluate(probe))
+                (probed + 1 == phase_number).then(|| self.evaluate(now, probe)).flatten()
             }
-            _ => self.watch(interval),
+            _ => {
+                self.watch(now, interval);
+                None
+            }
         }
     }
 
     /// Handles an interval while no bottleneck is known.
-    fn grow(&mut self, interval: Interval, growth: f64) -> Option<ProbeResult> {
+    fn grow(&mut self, now: Duration, interval: Interval, growth: f64) -> Option<ProbeResult> {
         let (carried, sent) = (self.carried(interval), interval.sent_bps());
         let (is_new, is_known) =
             (carried > GROWN_FRACTION * self.rate, sent < BUSY_FRACTION * self.rate);
         // Beyond the known rate a bottleneck is likely, and much is lost until it is certain.
         let intervals = match carried / sent {
-            _ if is_known && !self.is_low(carried, sent) => 0,
+            _ if is_known && !self.is_low(interval) => 0,
             part if part >= NEARLY_FULL_FRACTION || is_new && part >= FULL_FRACTION => 0,
             part if part >= FULL_FRACTION => NEARLY_FULL_INTERVALS,
             part if part >= LOW_FRACTION && sent > GROWN_FRACTION * self.rate => 2,
@@ -243,51 +301,85 @@ impl RateEstimator {
             _ => LOW_INTERVALS,
         };
         if intervals > 0 {
-            return self.lower(interval.messages, carried, intervals).then(|| {
-                self.bottleneck = Bottleneck::Met;
-                ProbeResult::BottleneckMet
-            });
+            self.suspect(now, interval, intervals);
+            return None;
         }
-        if self.is_busy(Phase::Cruise, interval.sent_bytes, interval.sending) {
+        self.low = Evidence::default();
+        if self.watch_long(now, interval, NEARLY_FULL_FRACTION) {
+            return None;
+        }
+        if carried < NEARLY_FULL_FRACTION * sent && interval.missing() >= MIN_MISSING {
+            // A burst was lost: the rate is hardly more than this.
+            self.bottleneck = Bottleneck::Unknown(MIN_GROWTH);
+            if self.bursts.add(interval) >= LOST_BURSTS {
+                let bursts = std::mem::take(&mut self.bursts);
+                self.begin_test(now, bursts);
+            }
+        } else if self.is_busy(Phase::Cruise, interval.sent_bytes, interval.sending) {
             self.bottleneck = Bottleneck::Unknown((growth * GROWTH_STEP).min(MAX_GROWTH));
         }
         if carried > self.rate {
             self.is_guess = false;
+            self.bursts = Evidence::default();
             self.set(carried);
         }
-        (self.low, self.low_most) = (0, 0.0);
         None
     }
 
+    /// Begins a loss test if less than this fraction of the last intervals arrived. Returns whether
+    /// it did.
+    fn watch_long(&mut self, now: Duration, interval: Interval, enough: f64) -> bool {
+        self.recent.add(interval);
+        let sum = self.recent.sum();
+        if sum.sent < LONG_DATAGRAMS || sum.sending < LONG_TIME {
+            return false;
+        }
+        let recent = std::mem::take(&mut self.recent);
+        self.random_loss.carried(sum.arriving_part(), 1.0) < enough && self.begin_test(now, recent)
+    }
+
     /// Whether far too little arrived, and enough was sent to say so.
-    fn is_low(&self, carried: f64, sent: f64) -> bool {
-        sent >= MIN_LOAD_FRACTION * self.rate && carried < LOW_FRACTION * sent
+    fn is_low(&self, interval: Interval) -> bool {
+        let sent = self.counted_bps(interval);
+        sent >= MIN_LOAD_FRACTION * self.rate && self.carried(interval) < LOW_FRACTION * sent
+    }
+
+    /// What was sent, but a probe or a growing rate may send more than is carried.
+    fn counted_bps(&self, interval: Interval) -> f64 {
+        let sent = interval.sent_bps();
+        if self.is_unlimited() { sent } else { sent.min(self.rate) }
     }
 
     /// Evaluates a probe, after its drain has shown the random loss.
-    fn evaluate(&mut self, probe: Interval) -> ProbeResult {
+    fn evaluate(&mut self, now: Duration, probe: Interval) -> Option<ProbeResult> {
         let carried = self.carried(probe);
         if carried < FULL_FRACTION * probe.sent_bps() {
-            return self.correct(carried);
+            return self.correct(now, probe, carried);
         }
         if carried < GROWN_FRACTION * self.rate {
             // Other channels have limited the probe.
             self.set(self.rate.max(carried));
-            return ProbeResult::Same;
+            return Some(self.same());
         }
-        self.bottleneck = Bottleneck::Doubtful(CONFIRMATIONS);
-        ProbeResult::Changed
+        self.recent = Evidence::default();
+        if self.has_fallen() {
+            self.bottleneck = Bottleneck::Unknown(MAX_GROWTH);
+            self.set(carried);
+        } else {
+            self.bottleneck = Bottleneck::Doubtful(CONFIRMATIONS);
+        }
+        Some(ProbeResult::Changed)
     }
 
     /// Handles an interval after a probe that arrived.
-    fn confirm(&mut self, interval: Interval, left: u32) -> Option<ProbeResult> {
+    fn confirm(&mut self, now: Duration, interval: Interval, left: u32) -> Option<ProbeResult> {
         if interval.sent_bps() < CONFIRM_FRACTION * self.rate {
             return None;
         }
         let carried = self.carried(interval);
         if carried < GROWN_FRACTION * self.rate {
             self.bottleneck = Bottleneck::Met;
-            self.correct(carried);
+            self.correct(now, interval, carried)?;
             return Some(ProbeResult::BottleneckMet);
         }
         self.bottleneck = Bottleneck::Doubtful(left - 1);
@@ -298,58 +390,84 @@ impl RateEstimator {
         None
     }
 
-    /// This rate is carried, and no more.
-    fn correct(&mut self, carried: f64) -> ProbeResult {
+    /// This rate is carried, and no more. If it is far lower than the known one, a loss test must
+    /// show whether it is.
+    fn correct(&mut self, now: Duration, probe: Interval, carried: f64) -> Option<ProbeResult> {
+        if carried < LOW_FRACTION * self.rate {
+            self.suspect(now, probe, 1);
+            return None;
+        }
         let is_same = (carried - self.rate).abs() <= RATE_TOLERANCE * self.rate;
         // Random differences are averaged.
         self.set(if is_same { self.rate.midpoint(carried) } else { carried });
-        if is_same { ProbeResult::Same } else { ProbeResult::Changed }
+        Some(if is_same { self.same() } else { ProbeResult::Changed })
     }
 
-    /// Detects a rate that has fallen.
-    fn watch(&mut self, interval: Interval) -> Option<ProbeResult> {
-        let (carried, sent) = (self.carried(interval), interval.sent_bps().min(self.rate));
-        if !self.is_low(carried, sent) {
-            (self.low, self.low_most) = (0, 0.0);
-            return None;
+    /// The result of a probe that has shown the known rate. A channel that usually carries more is
+    /// probed often all the same.
+    fn same(&self) -> ProbeResult {
+        if self.has_fallen() { ProbeResult::Fallen } else { ProbeResult::Same }
+    }
+
+    /// Whether the channel usually carries clearly more.
+    fn has_fallen(&self) -> bool {
+        self.usual.is_above(self.rate)
+    }
+
+    /// Detects a rate that may have fallen.
+    fn watch(&mut self, now: Duration, interval: Interval) {
+        if self.watch_long(now, interval, NEARLY_RIGHT_FRACTION) {
+            return;
         }
-        self.lower(interval.messages, carried, LOW_INTERVALS).then_some(ProbeResult::Changed)
+        if !self.is_low(interval) {
+            self.low = Evidence::default();
+            return;
+        }
+        let is_very_low = self.carried(interval) < VERY_LOW_FRACTION * self.counted_bps(interval);
+        let intervals = if is_very_low { VERY_LOW_INTERVALS } else { LOW_INTERVALS };
+        self.suspect(now, interval, intervals);
     }
 
-    /// Lowers the rate, if this number of intervals in a row have shown that it is too high. If
-    /// control shares were lost, an interval is longer and counts for as many messages.
-    fn lower(&mut self, messages: u64, carried: f64, intervals: u64) -> bool {
-        self.low = self.low.saturating_add(messages);
-        self.low_most = self.low_most.max(carried);
-        if self.low < intervals {
+    /// Begins a loss test, if this number of intervals in a row have shown that the rate may be too
+    /// high. If control shares were lost, an interval is longer and counts for as many messages.
+    fn suspect(&mut self, now: Duration, interval: Interval, intervals: u64) {
+        if self.low.add(interval) >= intervals {
+            let evidence = std::mem::take(&mut self.low);
+            self.begin_test(now, evidence);
+        }
+    }
+
+    fn begin_test(&mut self, now: Duration, evidence: Evidence) -> bool {
+        if self.rate <= RATE_RANGE_BPS.0 {
             return false;
         }
-        self.set(self.low_most);
-        (self.low, self.low_most) = (0, 0.0);
-        true
+        // The pace may be above the known rate, of which a test never gives more than a part.
+        let rate = self.rate.max(evidence.sum().sent_bps());
+        (self.bursts, self.recent, self.probe) = Default::default();
+        self.tester.begin(now, rate, evidence)
     }
 
-    /// Records what arrived of an interval that met no bottleneck.
-    fn sample(&mut self, interval: Interval) {
-        self.samples[self.sampled % DRAIN_SAMPLES] = interval.arriving_part();
-        self.sampled = self.sampled.checked_add(1).unwrap_or(DRAIN_SAMPLES);
+    fn handle_verdict(&mut self, verdict: Verdict) -> Option<ProbeResult> {
+        let rate = match verdict {
+            Verdict::Random { arriving } => {
+                self.random_loss.reset(arriving);
+                return None;
+            }
+            Verdict::Bottleneck { rate, arriving } => {
+                self.random_loss.reset(arriving);
+                rate
+            }
+            Verdict::Below { rate } => rate,
+        };
+        self.is_guess = false;
+        self.bottleneck = Bottleneck::Met;
+        self.set(rate);
+        Some(ProbeResult::Changed)
     }
 
-    /// The fraction of datagrams that is not lost at random.
-    #[expect(clippy::cast_precision_loss, reason = "a few")]
-    fn arriving(&self) -> f64 {
-        let samples = &self.samples[..self.sampled.min(DRAIN_SAMPLES)];
-        let Some(worst) = samples.iter().copied().reduce(f64::min) else { return 1.0 };
-        let (sum, others) = (samples.iter().sum::<f64>(), samples.len() as f64 - 1.0);
-        let mean = (sum - worst) / others.max(1.0);
-        if worst < OUTLIER_FRACTION * mean { mean } else { sum / (others + 1.0) }
-    }
-
-    /// The carried rate, in bit/s, corrected for random loss. No more was carried than was sent: if
-    /// by chance less was lost than usual, the correction would give a rate that fills the queue.
+    /// The carried rate, in bit/s, corrected for random loss.
     fn carried(&self, interval: Interval) -> f64 {
-        let arriving = self.arriving().max(f64::EPSILON);
-        interval.passing_bps() * (interval.arriving_part() / arriving).min(1.0)
+        self.random_loss.carried(interval.arriving_bps(), interval.passing_bps())
     }
 
     fn set(&mut self, rate: f64) {
@@ -364,32 +482,8 @@ impl Default for RateEstimator {
     }
 }
 
-impl Interval {
-    fn sent_bps(self) -> f64 {
-        bits_per_second(self.sent_bytes, self.sending)
-    }
-
-    /// What was sent, divided by the time that it took to leave or to arrive, whichever was longer,
-    /// so that a burst from a queue does not count as a rate.
-    fn passing_bps(self) -> f64 {
-        bits_per_second(self.sent_bytes, self.sending.max(self.arriving))
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    fn arriving_part(self) -> f64 {
-        (self.received as f64 / self.sent.max(1) as f64).min(1.0)
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn bits_per_second(bytes: u64, time: Duration) -> f64 {
-    // A microsecond is the resolution of control messages.
-    8.0 * bytes as f64 / time.as_secs_f64().max(1e-6)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
 fn from_bps(bps: u64) -> f64 {
-    bps as f64
+    from_count(bps)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within RATES_BPS")]

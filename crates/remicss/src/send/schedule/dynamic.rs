@@ -85,6 +85,10 @@ impl Scheduler for DynamicScheduler {
     fn min_k(&self) -> usize {
         self.k.whole
     }
+
+    fn max_k(&self) -> usize {
+        self.k.whole + usize::from(self.k.fraction > 0)
+    }
 }
 
 /// A mean of whole numbers.

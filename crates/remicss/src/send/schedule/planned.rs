@@ -123,6 +123,10 @@ impl Scheduler for PlannedScheduler {
     fn min_k(&self) -> usize {
         self.entries.iter().map(|entry| entry.threshold.k()).min().unwrap_or(0)
     }
+
+    fn max_k(&self) -> usize {
+        self.entries.iter().map(|entry| entry.threshold.k()).max().unwrap_or(0)
+    }
 }
 
 impl PlanEntry {

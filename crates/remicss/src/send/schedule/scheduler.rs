@@ -18,6 +18,9 @@ pub trait Scheduler: Send {
 
     /// The minimum k of all symbols, as long as enough channels are up.
     fn min_k(&self) -> usize;
+
+    /// The maximum k of all symbols, as long as enough channels are up.
+    fn max_k(&self) -> usize;
 }
 
 /// When channels can take a symbol's share, and when they will have sent those before it. Computed

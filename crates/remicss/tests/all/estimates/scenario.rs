@@ -30,23 +30,41 @@ pub(crate) struct Path {
     /// Whether the link is policed: a packet that would wait for less than the queue is sent at
     /// once, and others are dropped.
     pub(crate) is_policed: bool,
+    /// Longer datagrams are lost.
+    pub(crate) max_len: usize,
+    /// Datagrams take up to so much longer than the delay, and overtake each other.
+    pub(crate) jitter: Duration,
+    /// Of 1,000 datagrams.
+    pub(crate) duplicated: u64,
 }
 
 impl Path {
     pub(crate) fn new(mbps: u64, queue_ms: u32, lost: u64, delay_ms: u32) -> Self {
         let (queue, delay) = (MS * queue_ms, MS * delay_ms);
-        Self { rate_bps: mbps * 1_000_000, queue, lost, delay, is_cut: false, is_policed: false }
+        Self {
+            rate_bps: mbps * 1_000_000,
+            queue,
+            lost,
+            delay,
+            is_cut: false,
+            is_policed: false,
+            max_len: usize::MAX,
+            jitter: Duration::ZERO,
+            duplicated: 0,
+        }
     }
 
     fn conditions(&self) -> Conditions {
-        let &Self { rate_bps, queue, lost, delay, is_cut, is_policed } = self;
+        let &Self { rate_bps, queue, lost, delay, is_cut, is_policed, jitter, duplicated, .. } =
+            self;
         // No queue is shorter than a few packets.
         let packets = Duration::from_nanos(4 * PACKET as u64 * 8 * 1_000_000_000 / rate_bps);
         let bottleneck = Bottleneck { rate_bps, max_queue: queue.max(packets), is_policed };
         Conditions {
             loss_permille: if is_cut { 1000 } else { lost },
             bottleneck: Some(bottleneck),
-            ..Conditions::delayed(delay, delay)
+            duplication_permille: duplicated,
+            ..Conditions::delayed(delay, delay + jitter)
         }
     }
 }
@@ -103,6 +121,9 @@ impl End {
         self.sent[channel].bytes += len as u64;
         let mut datagram = vec![0; len];
         datagram[..8].copy_from_slice(&symbol.to_be_bytes());
+        if len > self.paths[channel].max_len {
+            return false;
+        }
         net.send_datagram(self.links[channel], datagram)
     }
 
@@ -227,10 +248,16 @@ impl Scenario {
 
     /// Changes the conditions of both directions of a channel.
     pub(crate) fn set(&mut self, channel: usize, change: impl Fn(&mut Path)) {
-        for end in &mut self.ends {
-            change(&mut end.paths[channel]);
-            *self.network.conditions_mut(end.links[channel]) = end.paths[channel].conditions();
+        for end in 0..2 {
+            self.set_sent_by(end, channel, &change);
         }
+    }
+
+    /// Changes the conditions of a channel for what one end sends.
+    pub(crate) fn set_sent_by(&mut self, end: usize, channel: usize, change: impl Fn(&mut Path)) {
+        let end = &mut self.ends[end];
+        change(&mut end.paths[channel]);
+        *self.network.conditions_mut(end.links[channel]) = end.paths[channel].conditions();
     }
 
     /// The rate of a channel, relative to that of the path.
