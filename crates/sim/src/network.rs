@@ -399,8 +399,8 @@ mod tests {
         let twice = datagrams(Conditions { duplication_permille: 1000, ..fixed });
         assert_eq!(twice.len(), 200);
         assert!(datagrams(Conditions { loss_permille: 1000, ..fixed }).is_empty());
-        assert_eq!(datagrams(Conditions { max_datagram_len: 1, ..fixed }).len(), 100);
-        assert!(datagrams(Conditions { max_datagram_len: 0, ..fixed }).is_empty());
+        assert_eq!(datagrams(Conditions { max_datagram_len: 125, ..fixed }).len(), 100);
+        assert!(datagrams(Conditions { max_datagram_len: 124, ..fixed }).is_empty());
     }
 
     #[test]

@@ -94,6 +94,8 @@ pub struct PathMtuDiscovery {
     mtu: Option<u16>,
     /// When a packet of this length was last known to arrive.
     confirmed_at: Duration,
+    /// Whether a later probe of this length was not answered in time.
+    is_suspected: bool,
     /// When the last confirmation or search began, and the number of long packets sent since then.
     began_at: Duration,
     long_sent: u64,
@@ -146,6 +148,7 @@ impl PathMtuDiscovery {
             probed: None,
             mtu: None,
             confirmed_at: Duration::ZERO,
+            is_suspected: false,
             began_at: Duration::ZERO,
             long_sent: 0,
             round_trip: Duration::ZERO,
@@ -178,12 +181,12 @@ impl PathMtuDiscovery {
         self.black_hole
     }
 
-    /// When a packet of the MTU was last known to arrive, if since then a probe of this length was
-    /// not answered in time. Packets may have been lost since then because of their length.
+    /// When a packet of the MTU was last known to arrive, while probes of this length are overdue:
+    /// from the first one that was not answered in time until one is, or the path has a black hole.
+    /// Since then packets may have been lost because of their length. It stays if shorter probes are
+    /// lost as well, by chance or since even [`MIN_MTU`] is too long.
     pub fn suspected_since(&self) -> Option<Duration> {
-        let is_suspected =
-            |probed: ProbedLength| Some(probed.length) == self.mtu && probed.pairs_sent > 0;
-        self.probed.is_some_and(is_suspected).then_some(self.confirmed_at)
+        self.is_suspected.then_some(self.confirmed_at)
     }
 
     /// Whether the search for the MTU in a black hole has not ended.
@@ -225,6 +228,7 @@ impl PathMtuDiscovery {
             let timeout = (self.round_trip * 5 / 4).clamp(PROBE_TIMEOUT, MAX_PROBE_TIMEOUT);
             probed.until = now.saturating_add(timeout);
         } else {
+            self.is_suspected |= Some(probed.length) == self.mtu;
             probed.pairs_sent += 1;
             probed.owes_short = true;
             let is_fast = probed.pairs_sent <= FAST_PAIRS;
@@ -268,8 +272,11 @@ impl PathMtuDiscovery {
         if answer.id + 1 == probed.first_pair_id {
             self.round_trip = now.saturating_sub(probed.began_at);
         }
+        if self.mtu.is_some_and(|mtu| length >= mtu) {
+            (self.confirmed_at, self.is_suspected) = (now, false);
+        }
         if probed.confirms {
-            (self.probed, self.confirmed_at) = (None, now);
+            self.probed = None;
             return;
         }
         self.low = length;
@@ -347,7 +354,7 @@ impl PathMtuDiscovery {
         self.high = self.high.min(length);
         if self.mtu == Some(length) && length > MIN_MTU {
             self.mtu = Some(MIN_MTU);
-            self.searches_black_hole = true;
+            (self.searches_black_hole, self.is_suspected) = (true, false);
             self.raise_interval = FIRST_RAISE_INTERVAL;
             let found = BlackHole { since: self.confirmed_at, former_mtu: length };
             // One in a black hole is the same one.

@@ -319,6 +319,21 @@ fn the_length_that_every_path_carries_is_used_while_a_black_hole_is_searched() {
 }
 
 #[test]
+fn a_path_that_loses_the_shortest_probes_too_is_suspected() {
+    let mut discovery = discovery();
+    let times = |from: u64, to: u64| (Duration::from_secs(from), Duration::from_secs(to));
+    run(&mut discovery, Duration::ZERO, |_| true);
+    send_long(&mut discovery, times(1, 5), Duration::ZERO, |_| true);
+    assert_eq!(discovery.suspected_since(), None);
+    let (changed, _) = send_long(&mut discovery, times(5, 20), Duration::ZERO, |len| len < 1000);
+    assert_eq!((changed, discovery.black_hole()), (None, None));
+    let since = discovery.suspected_since().unwrap();
+    assert!((Duration::from_secs(4)..=Duration::from_secs(5)).contains(&since), "{since:?}");
+    send_long(&mut discovery, times(20, 25), Duration::ZERO, |_| true);
+    assert_eq!((discovery.suspected_since(), discovery.mtu()), (None, Some(1500)));
+}
+
+#[test]
 fn random_loss_is_no_black_hole() {
     let round_trip = Duration::from_millis(30);
     for loss in [0.05, 0.3, 0.6, 0.8, 0.95] {
