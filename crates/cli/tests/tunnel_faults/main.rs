@@ -68,6 +68,7 @@ fn main() -> ExitCode {
         black_holes::tcp_recovers_when_an_mtu_shrinks,
         black_holes::an_mtu_that_grows_again_is_used,
         black_holes::a_tunnel_over_short_paths_loses_nothing,
+        black_holes::ipv6_passes_a_path_of_1280_bytes,
         terms::a_client_may_raise_the_floor,
         strangers::a_flood_does_not_change_the_tunnel,
         strangers::a_client_connects_during_a_flood,

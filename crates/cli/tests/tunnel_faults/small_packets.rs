@@ -24,7 +24,7 @@ pub(crate) fn small_packets_share_a_symbol() {
 
 /// The tunnel's MTU is less than half of the path's, so the path does not lower it.
 pub(crate) fn fragments_share_a_symbol_no_longer_than_the_mtu() {
-    share_symbols("mtu = 700", Some(1400), StreamRate { rate: 20.0, length: 6000 }, 80);
+    share_symbols("mtu = 700", Some(1400), StreamRate { rate: 7.0, length: 24_000 }, 28);
 }
 
 /// Datagrams pass a link, which loses longer packets than `max_len`.

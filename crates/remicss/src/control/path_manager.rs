@@ -42,8 +42,8 @@ pub struct PathMtu {
     pub black_hole: Option<BlackHole>,
     /// Whether [`Self::mtu`] is provisional, since the MTU in a black hole is searched.
     pub is_searching: bool,
-    /// If a probe of the MTU is overdue, when such a packet was last known to arrive. Since then
-    /// packets may have been lost because of their length.
+    /// If probes of the MTU are overdue, when such a packet was last known to arrive. Since then
+    /// packets may have been lost because of their length, or by chance.
     pub suspected_since: Option<Duration>,
 }
 
