@@ -11,6 +11,6 @@ pub mod handshake;
 pub mod incoming;
 pub mod monitor;
 pub mod outgoing;
-pub(crate) mod path_manager;
+pub mod path_manager;
 pub mod peer_address;
 pub mod unverified;

@@ -4,6 +4,7 @@ mod byte_ring;
 mod channel_bits;
 pub mod deliver;
 mod fault_tracker;
+mod part_joiner;
 pub mod reassembly;
 pub mod receiver;
 pub mod reorder_buffer;

@@ -15,6 +15,8 @@ pub struct Status {
     pub achieved: Achieved,
     /// The model's values for the current plan; absent if there is none.
     pub predicted: Option<Predicted>,
+    /// The MTU of the tunnel's device, in bytes.
+    pub mtu: usize,
     /// The channels, in the configuration's order.
     pub channels: Vec<ChannelStatus>,
     /// Symbols that waited in the reorder buffer.
@@ -106,6 +108,13 @@ pub struct ChannelStatus {
     /// The delay in ms: half the round trip over the fastest channels, plus this channel's delay
     /// behind the fastest. Absent until it was measured.
     pub delay_ms: Option<f64>,
+    /// The MTU of its path to the peer, in bytes of IP packets. Absent until it was measured.
+    pub mtu: Option<u16>,
+    /// The MTU that the path had before packets of this length began to be lost. Absent if they
+    /// arrive.
+    pub former_mtu: Option<u16>,
+    /// The time since such a packet last arrived, in seconds. Absent if they arrive.
+    pub black_hole_s: Option<f64>,
     /// Datagrams sent.
     pub sent: u64,
     /// Their bytes, as IP packets.

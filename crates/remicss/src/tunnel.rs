@@ -20,7 +20,7 @@ mod waker;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
 
@@ -41,11 +41,11 @@ use crate::wire::datagram::HEADER_LEN;
 use crate::wire::terms::Terms;
 pub use error::TunnelError;
 use planning::PlanningThread;
-use receiving::ReceivingThread;
+use receiving::{ReceivingCounts, ReceivingThread};
 use sending::{Command, SendingThread};
 use shared::Clock;
 pub use status_source::StatusSource;
-use udp::{BindTo, MAX_MTU, Socket};
+use udp::{BindTo, MAX_MTU, MIN_MTU, Socket};
 use waker::Waker;
 
 /// The length of the device's queue, in packets or superpackets.
@@ -108,7 +108,7 @@ impl Tunnel {
             clock,
             shared: Arc::default(),
             counts: Arc::default(),
-            mtu,
+            clamped_mtu: mtu,
         };
         let planning = PlanningThread {
             goal: goal(config),
@@ -127,11 +127,12 @@ impl Tunnel {
             waker: receiving_waker,
             clock,
             shared: Arc::clone(&sending.shared),
-            counts: Arc::default(),
+            counts: Arc::new(Mutex::new(ReceivingCounts { mtu, ..ReceivingCounts::default() })),
             sending: to_sending,
             sending_waker,
             planning: to_planning,
             mtu,
+            mtu_range: least_mtu(config).min(mtu)..=mtu,
             overhead,
             risks: config.channels.iter().map(|channel| channel.risk).collect(),
             sources: AllowedSources::new(&config.allowed, config.addresses.iter().map(IpNet::addr)),
@@ -254,6 +255,13 @@ fn sender_config(config: &Config) -> SenderConfig {
         mtus: vec![usize::from(MAX_MTU); config.channels.len()],
         headers: config.channels.iter().map(headers).collect(),
     }
+}
+
+/// The minimum MTU of the device. The kernel removes IPv6 from a device with a smaller MTU than
+/// IPv6 requires; longer packets than a datagram are sent in two.
+fn least_mtu(config: &Config) -> usize {
+    let networks = config.addresses.iter().chain(&config.routes);
+    if networks.into_iter().any(|network| network.addr().is_ipv6()) { MIN_MTU.into() } else { 0 }
 }
 
 fn make_device(config: &Config, mtu: usize) -> Result<Device, TunnelError> {

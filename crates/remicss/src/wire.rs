@@ -6,6 +6,7 @@ pub mod datagram;
 pub mod handshake;
 pub mod keys;
 pub(crate) mod options;
+pub mod part;
 pub mod path;
 pub mod symbol;
 pub mod terms;

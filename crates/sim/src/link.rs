@@ -13,6 +13,8 @@ pub struct Conditions {
     pub max_delay: Duration,
     /// How many of 1,000 datagrams are lost. Nothing of a stream is.
     pub loss_permille: u64,
+    /// The maximum length of datagrams in bytes. Longer ones are lost. Nothing of a stream is.
+    pub max_datagram_len: usize,
     /// How many of 1,000 datagrams are sent twice. Each copy may be lost.
     pub duplication_permille: u64,
     /// The rate of datagrams. `None` if it is unlimited, as it is for streams.
@@ -38,6 +40,7 @@ impl Conditions {
             min_delay: min,
             max_delay: max,
             loss_permille: 0,
+            max_datagram_len: usize::MAX,
             duplication_permille: 0,
             bottleneck: None,
         }

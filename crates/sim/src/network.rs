@@ -173,8 +173,17 @@ impl<T> Network<T> {
         let Some(departure) = self.links[link.0].departure(self.now, bytes.len()) else {
             return false;
         };
-        let Conditions { min_delay, max_delay, loss_permille, duplication_permille, .. } =
-            self.links[link.0].conditions;
+        let Conditions {
+            min_delay,
+            max_delay,
+            loss_permille,
+            max_datagram_len,
+            duplication_permille,
+            ..
+        } = self.links[link.0].conditions;
+        if bytes.len() > max_datagram_len {
+            return false;
+        }
         let is_doubled = duplication_permille > 0 && self.rng.below(1000) < duplication_permille;
         let mut arrives = false;
         for bytes in std::iter::repeat_n(bytes, 1 + usize::from(is_doubled)) {
@@ -390,6 +399,8 @@ mod tests {
         let twice = datagrams(Conditions { duplication_permille: 1000, ..fixed });
         assert_eq!(twice.len(), 200);
         assert!(datagrams(Conditions { loss_permille: 1000, ..fixed }).is_empty());
+        assert_eq!(datagrams(Conditions { max_datagram_len: 125, ..fixed }).len(), 100);
+        assert!(datagrams(Conditions { max_datagram_len: 124, ..fixed }).is_empty());
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub mod streams;
 mod sys;
 
 pub use batch::Batch;
-pub use mtu_discovery::{MAX_MTU, MIN_MTU, PathMtuDiscovery, Probe};
+pub use mtu_discovery::{BlackHole, MAX_MTU, MIN_MTU, PathMtuDiscovery, Probe};
 pub use pacer::{Pacer, RateLimit};
 pub use recv_buffer::RecvBuffer;
 pub use socket::{BindTo, Sent, Socket};

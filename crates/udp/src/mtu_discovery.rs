@@ -7,23 +7,56 @@
 //!
 //! The kernel's path MTU is not used: anyone who can forge an ICMP message can change it. If a
 //! probe is too long for the device, the kernel refuses it, and the search continues at once.
+//!
+//! A path may lose long packets later, without ICMP: a *black hole*. So while long packets are
+//! sent, the MTU is confirmed by a probe of its length. If it is not answered, pairs of probes are
+//! sent, one of the length and a shorter one that has passed before. Random loss takes both alike,
+//! so of the answers that arrive half are to the longer ones. A length is considered too long only
+//! if the first six pairs each lose the longer probe and not the shorter one, or if eight shorter
+//! ones were answered and no longer one. At any rate of loss this is wrong in less than one
+//! of 250 cases.
+
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
 /// The MTU that every path is assumed to have: the minimum of IPv6.
 pub const MIN_MTU: u16 = 1280;
 
-/// The MTU that is tried first, and assumed until it is measured. Nothing longer is sent.
+/// The MTU that is tried first. Nothing longer is sent.
 pub const MAX_MTU: u16 = 1500;
 
-/// The timeout of a probe.
+/// The timeout of a probe that is sent alone, and the interval of pairs after [`FAST_PAIRS`]. The
+/// timeout is a quarter longer than the last round trip if that is longer, up to the maximum.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
+const MAX_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The number of probes of a length after which it is considered too long.
-const MAX_PROBES: u32 = 3;
+/// The interval of the first pairs of a length, and the time that a longer probe may arrive after
+/// the shorter ones.
+const PAIR_INTERVAL: Duration = Duration::from_millis(60);
 
-/// The time after which the search is repeated.
+/// The number of pairs that are sent at this interval.
+const FAST_PAIRS: u32 = 8;
+
+/// The number of shorter probes that must be answered, while no longer one is, for a length to be
+/// too long: if no pair loses the shorter one, and if some do.
+const MIN_SHORT_ANSWERS: u32 = 6;
+const MIN_SHORT_ANSWERS_IF_LOSSY: u32 = 8;
+
+/// The number of pairs without any answer after which the path is considered silent.
+const MAX_SILENT_PAIRS: u32 = 10;
+
+/// The interval at which the MTU is confirmed if this number of long packets was sent meanwhile,
+/// and if fewer were.
+const CONFIRMATION_INTERVAL: Duration = Duration::from_millis(500);
+const MANY_LONG_PACKETS: u64 = 30;
+const SLOW_CONFIRMATION_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The time after which the search is repeated: after a black hole the shorter one, and twice as
+/// long after each search that does not find the former MTU again, up to the longer one.
 const RAISE_INTERVAL: Duration = Duration::from_secs(600);
+const FIRST_RAISE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The time after which a search that the path did not answer may be repeated.
 const SILENT_RETRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -37,6 +70,15 @@ pub struct Probe {
     pub length: u16,
 }
 
+/// A path that loses packets that it carried before, because they are too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlackHole {
+    /// When a packet of the former MTU was last known to arrive.
+    pub since: Duration,
+    /// The former MTU.
+    pub former_mtu: u16,
+}
+
 /// The discovery of one path's MTU, in one direction.
 #[derive(Clone, Debug)]
 pub struct PathMtuDiscovery {
@@ -48,10 +90,22 @@ pub struct PathMtuDiscovery {
     low: u16,
     high: u16,
     probed: Option<ProbedLength>,
-    /// The result of the last search that was answered.
+    /// The result of the last search that was answered; [`MIN_MTU`] while a black hole is searched.
     mtu: Option<u16>,
-    /// When to search again.
+    /// When a packet of this length was last known to arrive.
+    confirmed_at: Duration,
+    /// Whether a later probe of this length was not answered in time.
+    is_suspected: bool,
+    /// When the last confirmation or search began, and the number of long packets sent since then.
+    began_at: Duration,
+    long_sent: u64,
+    /// The time after which the last probe that was sent alone was answered.
+    round_trip: Duration,
+    black_hole: Option<BlackHole>,
+    searches_black_hole: bool,
+    /// When to search again, and how long after a search.
     next_start: Duration,
+    raise_interval: Duration,
     /// Whether the last search was not answered, or none was started. Then no search starts before
     /// there is activity on the path.
     is_silent: bool,
@@ -60,14 +114,25 @@ pub struct PathMtuDiscovery {
 #[derive(Clone, Copy, Debug)]
 struct ProbedLength {
     length: u16,
-    /// The number of probes that were sent.
-    probes_sent: u32,
-    /// When the last one times out.
+    /// Whether this only confirms the MTU.
+    confirms: bool,
+    /// Whether the next probe is sent alone, since it will probably be answered.
+    begins_alone: bool,
+    /// When it was sent.
+    began_at: Duration,
+    /// The identifier of the first probe of the first pair.
+    first_pair_id: u64,
+    pairs_sent: u32,
+    /// The pairs sent when the last answer arrived.
+    pairs_at_answer: u32,
+    /// Whether the shorter probe of the last pair is still to be sent.
+    owes_short: bool,
+    /// When to send the next pair, or to end.
     until: Duration,
-    /// Whether a probe of a length that arrives is to be sent, too, and whether any probe was
-    /// answered, so the path is not silent.
-    checks: bool,
-    is_heard: bool,
+    /// The number of shorter probes that were answered, each later than the ones before it, and the
+    /// number of pairs up to the last of them.
+    short_answers: u32,
+    pairs_answered: u32,
 }
 
 impl PathMtuDiscovery {
@@ -82,12 +147,21 @@ impl PathMtuDiscovery {
             high: MAX_MTU + 1,
             probed: None,
             mtu: None,
+            confirmed_at: Duration::ZERO,
+            is_suspected: false,
+            began_at: Duration::ZERO,
+            long_sent: 0,
+            round_trip: Duration::ZERO,
+            black_hole: None,
+            searches_black_hole: false,
             next_start: Duration::ZERO,
+            raise_interval: RAISE_INTERVAL,
             is_silent: true,
         }
     }
 
-    /// The path's MTU, by the last search that was answered; `None` before.
+    /// The path's MTU, by the last search that was answered; `None` before. In a black hole it is
+    /// [`MIN_MTU`] until the search has ended.
     pub fn mtu(&self) -> Option<u16> {
         self.mtu
     }
@@ -97,38 +171,81 @@ impl PathMtuDiscovery {
         self.mtu.map(|mtu| usize::from(mtu.saturating_sub(self.headers)))
     }
 
+    /// The maximum length of a datagram that every path carries, as UDP payload.
+    pub fn min_datagram_len(&self) -> usize {
+        usize::from(MIN_MTU.saturating_sub(self.headers))
+    }
+
+    /// The black hole, from when it is found until packets of the former MTU arrive again.
+    pub fn black_hole(&self) -> Option<BlackHole> {
+        self.black_hole
+    }
+
+    /// When a packet of the MTU was last known to arrive, while probes of this length are overdue:
+    /// from the first one that was not answered in time until one is, or the path has a black hole.
+    /// Since then packets may have been lost because of their length. It stays if shorter probes
+    /// are lost as well, by chance or since even [`MIN_MTU`] is too long.
+    pub fn suspected_since(&self) -> Option<Duration> {
+        self.is_suspected.then_some(self.confirmed_at)
+    }
+
+    /// Whether the search for the MTU in a black hole has not ended.
+    pub fn is_searching_black_hole(&self) -> bool {
+        self.searches_black_hole
+    }
+
+    /// This number of packets longer than [`MIN_MTU`] was sent.
+    pub fn handle_long_sent(&mut self, packets: u64) {
+        self.long_sent = self.long_sent.saturating_add(packets);
+    }
+
     /// The next probe, to be sent with "don't fragment". Call it until it returns `None`.
     pub fn poll_transmit(&mut self, now: Duration) -> Option<Probe> {
-        if self.probed.is_none() && !self.is_silent && self.next_start <= now {
-            self.first_id = self.next_id;
-            self.begin(now);
+        if self.probed.is_none() {
+            if !self.is_silent && self.next_start <= now {
+                self.begin(now);
+            } else if self.confirmation_at().is_some_and(|at| at <= now) {
+                self.confirm(now);
+            }
         }
-        if let Some(probed) = self.probed
-            && (probed.probes_sent, probed.until <= now) == (MAX_PROBES, true)
-        {
-            self.handle_unanswered(probed, now);
+        if let Some(probed) = self.probed.filter(|probed| probed.until <= now) {
+            if probed.is_too_long() {
+                self.handle_too_long(probed.length, now);
+            } else if probed.is_silent() {
+                self.handle_silence(probed, now);
+            }
         }
         let probed = self.probed.as_mut()?;
-        if std::mem::take(&mut probed.checks) {
+        if std::mem::take(&mut probed.owes_short) {
             return Some(self.probe(self.low));
         }
         if now < probed.until {
             return None;
         }
-        probed.probes_sent += 1;
-        probed.until = now.saturating_add(PROBE_TIMEOUT);
-        // Most paths answer the first probe, and then no other is needed.
-        probed.checks = probed.probes_sent > 1;
+        if std::mem::take(&mut probed.begins_alone) {
+            probed.first_pair_id = self.next_id + 1;
+            probed.began_at = now;
+            let timeout = (self.round_trip * 5 / 4).clamp(PROBE_TIMEOUT, MAX_PROBE_TIMEOUT);
+            probed.until = now.saturating_add(timeout);
+        } else {
+            self.is_suspected |= Some(probed.length) == self.mtu;
+            probed.pairs_sent += 1;
+            probed.owes_short = true;
+            let is_fast = probed.pairs_sent <= FAST_PAIRS;
+            let interval = if is_fast { PAIR_INTERVAL } else { PROBE_TIMEOUT };
+            probed.until = now.saturating_add(interval);
+        }
         let length = probed.length;
         Some(self.probe(length))
     }
 
     /// When to call [`Self::poll_transmit`] next.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        match self.probed {
-            Some(probed) => Some(probed.until),
-            None => (!self.is_silent).then_some(self.next_start),
+        if let Some(probed) = self.probed {
+            return Some(probed.until);
         }
+        let search = (!self.is_silent).then_some(self.next_start);
+        search.into_iter().chain(self.confirmation_at()).min()
     }
 
     /// Handles an answer. An answer to a probe of an earlier search is ignored. An attacker on the
@@ -144,11 +261,22 @@ impl PathMtuDiscovery {
         }
         if self.is_silent {
             // The path is not silent, but slow.
-            self.begin(now);
+            self.resume(now);
         }
         let Some(probed) = &mut self.probed else { return };
-        probed.is_heard = true;
+        probed.pairs_at_answer = probed.pairs_sent;
         if length <= self.low {
+            probed.handle_short_answer(answer.id, now);
+            return;
+        }
+        if answer.id + 1 == probed.first_pair_id {
+            self.round_trip = now.saturating_sub(probed.began_at);
+        }
+        if self.mtu.is_some_and(|mtu| length >= mtu) {
+            (self.confirmed_at, self.is_suspected) = (now, false);
+        }
+        if probed.confirms {
+            self.probed = None;
             return;
         }
         self.low = length;
@@ -165,8 +293,7 @@ impl PathMtuDiscovery {
     pub fn handle_refusal(&mut self, length: usize, now: Duration) {
         let Some(probed) = self.probed else { return };
         if length == self.payload_len(probed.length) {
-            self.high = self.high.min(probed.length);
-            self.narrow(now);
+            self.handle_too_long(probed.length, now);
         }
     }
 
@@ -175,22 +302,71 @@ impl PathMtuDiscovery {
         self.is_silent &= now < self.next_start;
     }
 
-    /// Starts with the longest again, since a path's MTU may also increase.
+    /// The path may be another one now: the search starts at the next [`Self::handle_activity`].
+    /// Until it ends, the MTU is the former one.
+    pub fn restart(&mut self) {
+        self.probed = None;
+        self.is_silent = true;
+        self.next_start = Duration::ZERO;
+        self.first_id = self.next_id;
+    }
+
+    /// When to confirm the MTU, if that is to be done.
+    fn confirmation_at(&self) -> Option<Duration> {
+        let interval = match self.long_sent {
+            0 => return None,
+            1..MANY_LONG_PACKETS => SLOW_CONFIRMATION_INTERVAL,
+            MANY_LONG_PACKETS.. => CONFIRMATION_INTERVAL,
+        };
+        let has_length = self.mtu.is_some_and(|mtu| mtu > MIN_MTU);
+        has_length.then(|| self.began_at.saturating_add(interval))
+    }
+
+    /// Sends a probe of the MTU's length.
+    fn confirm(&mut self, now: Duration) {
+        let Some(mtu) = self.mtu else { return };
+        self.reset(now);
+        self.probed = Some(ProbedLength::new(mtu, true, self.next_id, now).that_confirms());
+    }
+
+    /// Begins a search.
     fn begin(&mut self, now: Duration) {
-        self.low = MIN_MTU;
-        self.high = MAX_MTU + 1;
+        self.reset(now);
+        self.resume(now);
+    }
+
+    /// Forgets what an earlier search has found, except for the MTU.
+    fn reset(&mut self, now: Duration) {
+        (self.low, self.high) = (MIN_MTU, MAX_MTU + 1);
+        self.first_id = self.next_id;
+        (self.began_at, self.long_sent) = (now, 0);
+    }
+
+    /// Continues a search from what is known to arrive.
+    fn resume(&mut self, now: Duration) {
+        (self.low, self.high) = (MIN_MTU, MAX_MTU + 1);
         self.is_silent = false;
         self.narrow(now);
     }
 
-    /// The current length was not answered after all its probes.
-    fn handle_unanswered(&mut self, probed: ProbedLength, now: Duration) {
-        if probed.is_heard {
-            self.high = self.high.min(probed.length);
-            self.narrow(now);
-        } else {
-            // If all probes are lost, this does not show that the length is too long.
-            self.probed = None;
+    /// A length is too long. If it is the MTU, the path has a black hole.
+    fn handle_too_long(&mut self, length: u16, now: Duration) {
+        self.high = self.high.min(length);
+        if self.mtu == Some(length) && length > MIN_MTU {
+            self.mtu = Some(MIN_MTU);
+            (self.searches_black_hole, self.is_suspected) = (true, false);
+            self.raise_interval = FIRST_RAISE_INTERVAL;
+            let found = BlackHole { since: self.confirmed_at, former_mtu: length };
+            // One in a black hole is the same one.
+            self.black_hole.get_or_insert(found);
+        }
+        self.narrow(now);
+    }
+
+    /// If all probes are lost, this does not show that the length is too long.
+    fn handle_silence(&mut self, probed: ProbedLength, now: Duration) {
+        self.probed = None;
+        if !probed.confirms {
             self.is_silent = true;
             self.next_start = now.saturating_add(SILENT_RETRY_INTERVAL);
         }
@@ -198,16 +374,19 @@ impl PathMtuDiscovery {
 
     /// Continues with the next length, or ends the search.
     fn narrow(&mut self, now: Duration) {
-        self.probed = self.next_length().map(|length| ProbedLength {
-            length,
-            probes_sent: 0,
-            until: now,
-            checks: false,
-            is_heard: false,
-        });
+        let begins_alone = |length| length == MAX_MTU || Some(length) == self.mtu;
+        self.probed = self
+            .next_length()
+            .map(|length| ProbedLength::new(length, begins_alone(length), self.next_id, now));
         if self.probed.is_none() {
             self.mtu = Some(self.low);
-            self.next_start = now.saturating_add(RAISE_INTERVAL);
+            (self.confirmed_at, self.searches_black_hole) = (now, false);
+            if self.black_hole.is_none_or(|black_hole| self.low >= black_hole.former_mtu) {
+                self.black_hole = None;
+                self.raise_interval = RAISE_INTERVAL;
+            }
+            self.next_start = now.saturating_add(self.raise_interval);
+            self.raise_interval = (2 * self.raise_interval).min(RAISE_INTERVAL);
         }
     }
 
@@ -216,9 +395,14 @@ impl PathMtuDiscovery {
         if self.low + 1 >= self.high {
             return None;
         }
-        // Most paths have the maximum MTU, and then one probe is enough.
-        let is_first = self.low == MIN_MTU && self.high > MAX_MTU;
-        Some(if is_first { MAX_MTU } else { self.low.midpoint(self.high) })
+        // The last result first, then the maximum, which most paths have: then one or two probes
+        // are enough. If only the last result passes, probably nothing has changed.
+        match self.mtu.filter(|mtu| *mtu < self.high) {
+            Some(mtu) if mtu > self.low => Some(mtu),
+            _ if self.high > MAX_MTU => Some(MAX_MTU),
+            Some(mtu) if mtu == self.low => Some(mtu + 1),
+            _ => Some(self.low.midpoint(self.high)),
+        }
     }
 
     fn probe(&mut self, length: u16) -> Probe {
@@ -233,236 +417,53 @@ impl PathMtuDiscovery {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn discovery() -> PathMtuDiscovery {
-        let mut discovery = PathMtuDiscovery::new(28);
-        discovery.handle_activity(Duration::ZERO);
-        discovery
-    }
-
-    /// Runs a search over a path. `carries` says which probe arrives. Returns the number of probes
-    /// and the time.
-    fn run(
-        discovery: &mut PathMtuDiscovery,
-        began: Duration,
-        mut carries: impl FnMut(usize) -> bool,
-    ) -> (u32, Duration) {
-        let (mut probes, mut now) = (0, began);
-        loop {
-            while let Some(probe) = discovery.poll_transmit(now) {
-                probes += 1;
-                if carries(usize::from(probe.length) + 28) {
-                    discovery.handle_answer(probe, now);
-                }
-            }
-            if discovery.probed.is_none() {
-                return (probes, now.saturating_sub(began));
-            }
-            now = discovery.poll_timeout().unwrap();
+impl ProbedLength {
+    fn new(length: u16, begins_alone: bool, next_id: u64, now: Duration) -> Self {
+        Self {
+            length,
+            confirms: false,
+            begins_alone,
+            began_at: now,
+            first_pair_id: next_id,
+            pairs_sent: 0,
+            pairs_at_answer: 0,
+            owes_short: false,
+            until: now,
+            short_answers: 0,
+            pairs_answered: 0,
         }
     }
 
-    #[test]
-    fn no_probe_is_sent_before_there_is_activity() {
-        let mut discovery = PathMtuDiscovery::new(28);
-        assert_eq!(
-            (discovery.poll_transmit(PROBE_TIMEOUT), discovery.poll_timeout()),
-            (None, None)
-        );
-        discovery.handle_activity(PROBE_TIMEOUT);
-        assert_eq!(discovery.poll_timeout(), Some(Duration::ZERO));
-        assert!(discovery.poll_transmit(PROBE_TIMEOUT).is_some());
+    fn that_confirms(self) -> Self {
+        Self { confirms: true, ..self }
     }
 
-    #[test]
-    fn a_path_that_carries_the_longest_takes_one_probe() {
-        let mut discovery = discovery();
-        assert_eq!((discovery.mtu(), discovery.max_datagram_len()), (None, None));
-        let (probes, took) = run(&mut discovery, Duration::ZERO, |_| true);
-        assert_eq!((probes, took), (1, Duration::ZERO));
-        assert_eq!((discovery.mtu(), discovery.max_datagram_len()), (Some(1500), Some(1472)));
-    }
-
-    #[test]
-    fn every_mtu_is_found() {
-        for mtu in MIN_MTU..=MAX_MTU {
-            let mut discovery = discovery();
-            let (probes, took) = run(&mut discovery, Duration::ZERO, |len| len <= mtu.into());
-            assert_eq!(discovery.mtu(), Some(mtu));
-            assert!(probes <= 5 * 9 && took <= Duration::from_secs(9), "{mtu}: {probes}, {took:?}");
+    /// The shorter probe of a pair was answered. Duplicates, and answers that others have
+    /// overtaken, do not count.
+    fn handle_short_answer(&mut self, id: u64, now: Duration) {
+        let place = id.checked_sub(self.first_pair_id).map(|place| place / 2 + 1);
+        let pairs = place.and_then(|pairs| u32::try_from(pairs).ok()).unwrap_or(0);
+        if pairs <= self.pairs_answered {
+            return;
+        }
+        let was_too_long = self.is_too_long();
+        self.pairs_answered = pairs;
+        self.short_answers += 1;
+        if self.is_too_long() && !was_too_long {
+            self.until = now.saturating_add(PAIR_INTERVAL);
+            self.owes_short = false;
         }
     }
 
-    #[test]
-    fn single_losses_do_not_lower_the_mtu() {
-        let mut discovery = discovery();
-        let (mut arrived, mut probed, mut probes_sent) = (MIN_MTU.into(), 0, 0);
-        run(&mut discovery, Duration::ZERO, |len| {
-            if len <= arrived {
-                return true;
-            }
-            probes_sent = if len == probed { probes_sent + 1 } else { 1 };
-            probed = len;
-            let arrives = probes_sent == 3 && len <= 1400;
-            arrived = if arrives { len } else { arrived };
-            arrives
-        });
-        assert_eq!(discovery.mtu(), Some(1400));
+    /// Whether the shorter probes that were answered show that the longer ones are too long, as
+    /// none of them was.
+    fn is_too_long(&self) -> bool {
+        let is_lossless = self.short_answers == self.pairs_answered;
+        let least = if is_lossless { MIN_SHORT_ANSWERS } else { MIN_SHORT_ANSWERS_IF_LOSSY };
+        self.short_answers >= least
     }
 
-    #[test]
-    fn the_search_is_repeated_after_ten_minutes() {
-        let mut discovery = discovery();
-        run(&mut discovery, Duration::ZERO, |_| true);
-        assert_eq!(discovery.poll_transmit(RAISE_INTERVAL.saturating_sub(PROBE_TIMEOUT)), None);
-        assert_eq!(discovery.poll_timeout(), Some(RAISE_INTERVAL));
-        let (probes, _) = run(&mut discovery, RAISE_INTERVAL, |len| len <= 1420);
-        assert!(probes > 1);
-        assert_eq!(discovery.mtu(), Some(1420));
-    }
-
-    #[test]
-    fn a_silent_path_keeps_what_was_found_and_is_searched_when_something_comes() {
-        let mut discovery = discovery();
-        let at = |secs| Duration::from_secs(secs);
-        run(&mut discovery, Duration::ZERO, |_| false);
-        assert_eq!((discovery.mtu(), discovery.poll_timeout()), (None, None), "nothing is known");
-        assert_eq!(discovery.poll_transmit(at(1000)), None);
-        discovery.handle_activity(at(1000));
-        run(&mut discovery, at(1000), |len| len <= 1460);
-        assert_eq!(discovery.mtu(), Some(1460));
-
-        // The uplink is off when it is time again, and back 9 s later.
-        let (probes, took) = run(&mut discovery, at(2000), |_| false);
-        assert_eq!((probes, took), (5, 3 * PROBE_TIMEOUT));
-        discovery.handle_activity(at(2009));
-        assert_eq!((discovery.mtu(), discovery.poll_transmit(at(2009))), (Some(1460), None));
-        discovery.handle_activity(at(2011));
-        run(&mut discovery, at(2011), |len| len <= 1440);
-        assert_eq!(discovery.mtu(), Some(1440));
-    }
-
-    #[test]
-    fn a_path_that_falls_silent_during_a_search_keeps_its_mtu() {
-        for answered in 1..20 {
-            let mut discovery = discovery();
-            run(&mut discovery, Duration::ZERO, |len| len <= 1460);
-            let mut probe = 0;
-            run(&mut discovery, 2 * RAISE_INTERVAL, |len| {
-                probe += 1;
-                probe <= answered && len <= 1460
-            });
-            assert!(probe > answered);
-            assert_eq!(discovery.mtu(), Some(1460), "silent after {answered}");
-        }
-    }
-
-    #[test]
-    fn what_the_kernel_refuses_is_not_tried_again() {
-        // The second device has a smaller MTU than any path is assumed to have.
-        for (device, mtu) in [(1420, 1420), (600, MIN_MTU)] {
-            let mut discovery = discovery();
-            let mut tried = 0;
-            while let Some(probe) = discovery.poll_transmit(Duration::ZERO) {
-                tried += 1;
-                let length = usize::from(probe.length);
-                if length + 28 > device {
-                    discovery.handle_refusal(length, Duration::ZERO);
-                } else {
-                    discovery.handle_answer(probe, Duration::ZERO);
-                }
-            }
-            assert_eq!(discovery.mtu(), Some(mtu));
-            assert!(tried <= 9);
-        }
-    }
-
-    #[test]
-    fn only_a_refusal_of_the_current_length_counts() {
-        let mut discovery = discovery();
-        let probe = discovery.poll_transmit(Duration::ZERO).unwrap();
-        for other in [0, 1000, 1471, 1473] {
-            discovery.handle_refusal(other, Duration::ZERO);
-            assert_eq!(discovery.probed.unwrap().length, MAX_MTU);
-        }
-        discovery.handle_answer(probe, Duration::ZERO);
-        assert_eq!(discovery.mtu(), Some(MAX_MTU));
-    }
-
-    #[test]
-    fn a_late_answer_counts() {
-        // Later than the last try, and than all of them.
-        for late in [PROBE_TIMEOUT, 4 * PROBE_TIMEOUT] {
-            let mut discovery = discovery();
-            let first = discovery.poll_transmit(Duration::ZERO).unwrap();
-            let mut now = Duration::ZERO;
-            while now < late {
-                now += PROBE_TIMEOUT;
-                while discovery.poll_transmit(now).is_some() {}
-            }
-            discovery.handle_answer(first, now);
-            assert_eq!((discovery.poll_transmit(now), discovery.mtu()), (None, Some(1500)));
-        }
-    }
-
-    #[test]
-    fn a_late_answer_to_a_rejected_length_counts() {
-        let mut discovery = discovery();
-        let first = discovery.poll_transmit(Duration::ZERO).unwrap();
-        let short = discovery.probe(MIN_MTU);
-        discovery.handle_answer(short, Duration::ZERO);
-        let mut now = Duration::ZERO;
-        for _ in 0..3 {
-            now += PROBE_TIMEOUT;
-            while discovery.poll_transmit(now).is_some() {}
-        }
-        assert_eq!(discovery.high, MAX_MTU);
-        discovery.handle_answer(first, now);
-        assert_eq!((discovery.poll_transmit(now), discovery.mtu()), (None, Some(1500)));
-    }
-
-    #[test]
-    fn only_answers_to_probes_of_this_search_count() {
-        let mut discovery = discovery();
-        let early = discovery.poll_transmit(Duration::ZERO).unwrap();
-        let other = Probe { id: early.id + 1, ..early };
-        discovery.handle_answer(other, Duration::ZERO);
-        assert_eq!(discovery.mtu(), None);
-        discovery.handle_answer(early, Duration::ZERO);
-        assert_eq!(discovery.mtu(), Some(1500));
-        // The path's MTU has decreased, and somebody replays the old answer.
-        let (probes, _) = run(&mut discovery, RAISE_INTERVAL, |len| len <= 1420);
-        assert!(probes > 1);
-        discovery.handle_answer(early, RAISE_INTERVAL);
-        assert_eq!(discovery.mtu(), Some(1420));
-        let mut now = 2 * RAISE_INTERVAL;
-        while discovery.poll_transmit(now).is_some() {
-            discovery.handle_answer(early, now);
-            now += PROBE_TIMEOUT;
-        }
-        assert_eq!(discovery.mtu(), Some(1420));
-    }
-
-    proptest! {
-        #[test]
-        fn no_answer_leads_outside(
-            answers in prop::collection::vec((any::<u16>(), 0_u64..1000), 0..50),
-        ) {
-            let mut discovery = discovery();
-            let mut now = Duration::ZERO;
-            for (length, millis) in answers {
-                now += Duration::from_millis(millis);
-                if let Some(probe) = discovery.poll_transmit(now) {
-                    prop_assert!((1280 - 28..=1500 - 28).contains(&probe.length));
-                }
-                let id = discovery.first_id;
-                discovery.handle_answer(Probe { id, length }, now);
-                prop_assert!(discovery.mtu().is_none_or(|mtu| (MIN_MTU..=MAX_MTU).contains(&mtu)));
-            }
-        }
+    fn is_silent(&self) -> bool {
+        self.pairs_sent - self.pairs_at_answer >= MAX_SILENT_PAIRS
     }
 }

@@ -105,6 +105,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
+/// The daemons that run on this host and answer; none if they cannot be asked.
+pub(super) fn running() -> Vec<DaemonStatus> {
+    let asked = service::runtime().ok().map(|runtime| runtime.block_on(ask_all()));
+    asked.and_then(Result::ok).unwrap_or_default()
+}
+
 /// Asks all daemons at the same time, so that one that does not answer hides no other.
 async fn ask_all() -> Result<Vec<DaemonStatus>, Failure> {
     let nothing = |why: &str| Failure::Failed(format!("nothing runs here: {why}"));

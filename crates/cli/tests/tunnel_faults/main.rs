@@ -9,6 +9,7 @@
 
 #![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 
+mod black_holes;
 #[path = "../emulation/mod.rs"]
 mod emulation;
 mod flaps;
@@ -25,6 +26,7 @@ mod strangers;
 mod stream;
 mod takeover;
 mod terms;
+mod transfer;
 
 use std::process::ExitCode;
 
@@ -61,12 +63,19 @@ fn main() -> ExitCode {
         takeover::only_a_roaming_client_may_change_its_address,
         ipv6::a_tunnel_over_ipv6_carries_both,
         small_packets::small_packets_share_a_symbol,
+        small_packets::fragments_share_a_symbol_no_longer_than_the_mtu,
+        black_holes::udp_recovers_when_an_mtu_shrinks,
+        black_holes::tcp_recovers_when_an_mtu_shrinks,
+        black_holes::an_mtu_that_grows_again_is_used,
+        black_holes::a_tunnel_over_short_paths_loses_nothing,
+        black_holes::ipv6_passes_a_path_of_1280_bytes,
         terms::a_client_may_raise_the_floor,
         strangers::a_flood_does_not_change_the_tunnel,
         strangers::a_client_connects_during_a_flood,
     ];
-    // It measures an idle machine.
-    let measures = tests![strangers::a_flood_costs_less_than_a_tenth];
+    // The first measures an idle machine, the second takes an hour.
+    let measures =
+        tests![strangers::a_flood_costs_less_than_a_tenth, black_holes::every_black_hole_is_left,];
     tests.extend(measures.into_iter().map(|test| test.with_ignored_flag(true)));
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }

@@ -149,6 +149,16 @@ impl Pair {
         status
     }
 
+    /// What `sunder` prints on an end's host with these arguments, which may name the file
+    /// `tunnel.toml`.
+    pub(crate) fn ask(&self, name: &str, arguments: &[&str]) -> String {
+        let directory = &self.ends[name].directory;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+        command.args(arguments).env("RUNTIME_DIRECTORY", directory).current_dir(directory);
+        let output = self.host(name).run(|| command.output()).unwrap().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// Waits until an end's channel, counted from 0, is in these states: outbound, as the other end
     /// reports, and inbound.
     pub(crate) fn wait_for_states(&self, name: &str, channel: usize, states: [&str; 2]) {

@@ -23,6 +23,8 @@ pub struct Conditions {
     /// The mean number of packets that are lost in a row, at least 1 (Gilbert's model). `None`:
     /// losses are independent.
     pub burst: Option<f64>,
+    /// Packets longer than this number of bytes are lost, without an ICMP message. `None`: none.
+    pub max_len: Option<usize>,
     /// The fraction of packets that others overtake: 0 to 1.
     pub reorder: f64,
     /// The additional delay of such a packet, in ms.
@@ -42,6 +44,7 @@ impl Default for Conditions {
             jitter_ms: 0.0,
             loss: 0.0,
             burst: None,
+            max_len: None,
             reorder: 0.0,
             reorder_ms: 1.0,
             duplicate: 0.0,

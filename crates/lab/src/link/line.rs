@@ -161,7 +161,9 @@ impl Line {
                 self.counts.offered += (segments - i - 1) as u64;
                 break;
             }
-            let next = self.impairments.next(&self.conditions);
+            let drawn = self.impairments.next(&self.conditions);
+            let is_too_long = self.conditions.max_len.is_some_and(|max_len| length > max_len);
+            let next = if is_too_long { Impairment::Lost } else { drawn };
             if piece.end > piece.start
                 && (next != impairment
                     || next == Impairment::Reordered
@@ -491,6 +493,19 @@ mod tests {
             arrivals(&mut fast).into_iter().map(|(_, packet)| packet).collect();
         let before: Vec<Vec<u8>> = arrived.into_iter().map(|(_, packet)| packet).collect();
         assert_eq!(kept, before);
+    }
+
+    #[test]
+    fn packets_that_are_too_long_are_lost() {
+        let frame = superpacket(10 * 1448 + 100);
+        let len = frame.packet(0).len();
+        for (max_len, expected) in [(len, 11), (len - 1, 1)] {
+            let mut line = line(Conditions { max_len: Some(max_len), ..Conditions::default() });
+            line.offer(0, &frame);
+            let arrived = arrivals(&mut line);
+            assert_eq!(arrived.len(), expected);
+            assert_eq!(line.counts().lost, 11 - expected as u64);
+        }
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! Path datagrams of all channels: MTU discovery, challenges, and answers to the peer.
 
 use std::collections::VecDeque;
+use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
+use model::ChannelSubset;
+use udp::{BlackHole, MAX_MTU, MIN_MTU, PathMtuDiscovery, Probe};
+
+use crate::wire::datagram::MAX_CHANNELS;
 use crate::wire::path::{PathDatagram, PathError, PathKind};
 use crate::wire::tokens::TokenKey;
-use udp::{PathMtuDiscovery, Probe};
 
 /// The maximum number of answers of each kind that wait to be sent on a channel. The oldest are
 /// evicted. So replayed probes do not suppress answers on other channels, or answers to challenges.
@@ -18,15 +22,131 @@ pub(crate) struct PathManager {
     outgoing: TokenKey,
     incoming: TokenKey,
     answers: VecDeque<(usize, PathDatagram)>,
-    /// The last result of [`Self::poll_max_datagram_len`].
-    max_datagram_len: Option<usize>,
+    /// The channels on which packets are sent.
+    up: ChannelSubset,
+    /// The number of long datagrams that were sent under these keys on each channel.
+    long_datagrams: [u64; MAX_CHANNELS],
+    /// The last result of [`Self::poll_limit`].
+    limit: Option<DatagramLimit>,
+    /// Each channel's MTU as of the last call of [`Self::poll_change`].
+    reported: Vec<PathMtu>,
+}
+
+/// The MTU of a channel's path in the direction in which this end sends. Lengths are those of IP
+/// packets, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathMtu {
+    /// The longest packet that is known to arrive. `None` until it was measured.
+    pub mtu: Option<u16>,
+    /// Set while packets are lost that arrived before, because of their length.
+    pub black_hole: Option<BlackHole>,
+    /// Whether [`Self::mtu`] is provisional, since the MTU in a black hole is searched.
+    pub is_searching: bool,
+    /// If probes of the MTU are overdue, when such a packet was last known to arrive. Since then
+    /// packets may have been lost because of their length, or by chance.
+    pub suspected_since: Option<Duration>,
+}
+
+/// The MTU of a channel's path has changed. Its text is a line for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathMtuChange {
+    /// The channel's index.
+    pub channel: usize,
+    /// The former MTU.
+    pub former: PathMtu,
+    /// The MTU.
+    pub now: PathMtu,
+}
+
+impl PathMtuChange {
+    /// Whether packets are lost that arrived before.
+    pub fn is_warning(&self) -> bool {
+        self.now.is_searching
+    }
+
+    /// Whether it says only what is usual.
+    pub fn is_usual(&self) -> bool {
+        self.former.mtu.is_none() && self.now.mtu == Some(MAX_MTU)
+    }
+}
+
+impl Display for PathMtuChange {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let (number, mtu) = (self.channel + 1, self.now.mtu.unwrap_or(MIN_MTU));
+        write!(formatter, "channel {number}: ")?;
+        match self.now.black_hole {
+            Some(BlackHole { former_mtu, .. }) if self.now.is_searching => write!(
+                formatter,
+                "packets of {former_mtu} bytes do not arrive any more, and shorter ones do: the path's \
+                 MTU is searched, and {mtu} used meanwhile"
+            ),
+            Some(BlackHole { former_mtu, .. }) => {
+                write!(formatter, "the path's MTU is {mtu}, and was {former_mtu}")
+            }
+            None => write!(formatter, "the path's MTU is {mtu}"),
+        }
+    }
+}
+
+/// The maximum length of datagrams with shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramLimit {
+    /// The length as UDP payload, in bytes: all channels that are up carry it.
+    pub len: usize,
+    /// Whether it is the result of searches. Otherwise one has not ended, and the length may
+    /// increase soon.
+    pub is_measured: bool,
 }
 
 impl PathManager {
     /// `headers` is the length of the headers of IP and UDP on each channel.
     pub(crate) fn new(outgoing: TokenKey, incoming: TokenKey, headers: &[u16]) -> Self {
         let discoveries = headers.iter().map(|headers| PathMtuDiscovery::new(*headers)).collect();
-        Self { discoveries, outgoing, incoming, answers: VecDeque::new(), max_datagram_len: None }
+        Self {
+            discoveries,
+            outgoing,
+            incoming,
+            answers: VecDeque::new(),
+            up: ChannelSubset::EMPTY,
+            long_datagrams: [0; MAX_CHANNELS],
+            limit: None,
+            reported: vec![PathMtu::default(); headers.len()],
+        }
+    }
+
+    /// The same, with the MTUs that were known before, under the keys of the previous association.
+    /// They are searched again.
+    #[must_use]
+    pub(crate) fn with_paths_of(mut self, before: Self) -> Self {
+        (self.discoveries, self.reported) = (before.discoveries, before.reported);
+        self.discoveries.iter_mut().for_each(PathMtuDiscovery::restart);
+        self
+    }
+
+    /// Sets the channels on which packets are sent. One that is up again may have another path.
+    pub(crate) fn set_up(&mut self, up: ChannelSubset) {
+        let before = std::mem::replace(&mut self.up, up);
+        for channel in up.iter().filter(|channel| !before.contains(*channel)) {
+            self.restart(channel);
+        }
+    }
+
+    /// The channel may have another path.
+    pub(crate) fn restart(&mut self, channel: usize) {
+        if let Some(discovery) = self.discoveries.get_mut(channel) {
+            discovery.restart();
+        }
+    }
+
+    /// Updates the number of long datagrams that were sent on each channel.
+    pub(crate) fn handle_sent(&mut self, long_datagrams: &[u64; MAX_CHANNELS]) {
+        let counts = long_datagrams.iter().zip(&mut self.long_datagrams);
+        for (discovery, (now, before)) in self.discoveries.iter_mut().zip(counts) {
+            let sent = now.saturating_sub(std::mem::replace(before, *now));
+            if sent > 0 {
+                discovery.handle_long_sent(sent);
+            }
+        }
     }
 
     /// Handles a path datagram that arrived on a channel.
@@ -101,13 +221,43 @@ impl PathManager {
         self.discoveries.iter().filter_map(PathMtuDiscovery::poll_timeout).min()
     }
 
-    /// The maximum length of a datagram on all channels with a known MTU, as UDP payload, when it
-    /// has changed. A channel that does not work does not affect the others.
-    pub(crate) fn poll_max_datagram_len(&mut self) -> Option<usize> {
-        let max_datagram_len =
-            self.discoveries.iter().filter_map(PathMtuDiscovery::max_datagram_len).min()?;
-        (self.max_datagram_len.replace(max_datagram_len) != Some(max_datagram_len))
-            .then_some(max_datagram_len)
+    /// The maximum length of a datagram, when it has changed: that of the shortest known MTU, or
+    /// what every path carries, as long as the MTU of a channel that is up is unknown. Other
+    /// channels do not affect it.
+    pub(crate) fn poll_limit(&mut self) -> Option<DatagramLimit> {
+        let lens = self.discoveries.iter().enumerate().filter_map(|(channel, discovery)| {
+            let unknown = self.up.contains(channel).then(|| discovery.min_datagram_len());
+            discovery.max_datagram_len().or(unknown)
+        });
+        let len = lens.min()?;
+        let is_measured = self.discoveries.iter().enumerate().all(|(channel, discovery)| {
+            !self.up.contains(channel)
+                || discovery.mtu().is_some() && !discovery.is_searching_black_hole()
+        });
+        let limit = DatagramLimit { len, is_measured };
+        (self.limit.replace(limit) != Some(limit)).then_some(limit)
+    }
+
+    /// What is known of each channel's path.
+    pub(crate) fn mtus(&self) -> impl Iterator<Item = PathMtu> {
+        self.discoveries.iter().map(|discovery| PathMtu {
+            mtu: discovery.mtu(),
+            black_hole: discovery.black_hole(),
+            is_searching: discovery.is_searching_black_hole(),
+            suspected_since: discovery.suspected_since(),
+        })
+    }
+
+    /// The next change of a channel's MTU. Call it until it returns `None`.
+    pub(crate) fn poll_change(&mut self) -> Option<PathMtuChange> {
+        let is_known = |mtu: &PathMtu| (mtu.mtu, mtu.is_searching);
+        let mut pairs = self.mtus().zip(&self.reported).enumerate();
+        let (channel, now, former) = pairs.find_map(|(channel, (now, former))| {
+            (is_known(&now) != is_known(former)).then_some((channel, now, *former))
+        })?;
+        drop(pairs);
+        self.reported[channel] = now;
+        Some(PathMtuChange { channel, former, now })
     }
 }
 
@@ -136,7 +286,7 @@ mod tests {
                     let answer = other.poll_transmit(now).unwrap();
                     one.handle_datagram(answer.0, &answer.1, now).unwrap();
                 }
-                lengths.extend(one.poll_max_datagram_len());
+                lengths.extend(one.poll_limit().map(|limit| limit.len));
             }
             match one.poll_timeout() {
                 Some(at) if at < Duration::from_secs(60) => now = at,
@@ -168,10 +318,7 @@ mod tests {
     fn an_end_that_does_not_search_answers_probes() {
         let (mut one, mut other) = pair();
         assert_eq!(*run(&mut one, &mut other, [1400; 3]).last().unwrap(), 1352);
-        assert_eq!(
-            (other.poll_transmit(Duration::ZERO), other.poll_max_datagram_len()),
-            (None, None)
-        );
+        assert_eq!((other.poll_transmit(Duration::ZERO), other.poll_limit()), (None, None));
     }
 
     #[test]
@@ -186,7 +333,7 @@ mod tests {
         let answer = PathDatagram { kind: PathKind::ProbeAnswer, id: 0, length: 1472 };
         let made_up = answer.seal(&TokenKey::new(&[3; 16]), channel);
         assert_eq!(one.handle_datagram(channel, &made_up, Duration::ZERO), Err(PathError::Token));
-        assert_eq!(one.poll_max_datagram_len(), None);
+        assert_eq!(one.poll_limit(), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::control::handshake::{ClientFailure, ServerRefusal};
+use crate::control::path_manager::{DatagramLimit, PathMtuChange};
 use crate::control::peer_address::ValidationFailure;
 use crate::control::unverified::UnverifiedReport;
 use crate::wire::datagram::Kind;
@@ -36,8 +37,10 @@ pub enum Event {
     },
     /// Datagrams arrived that are not from the peer.
     UnverifiedDatagrams(UnverifiedReport),
-    /// All channels with a known MTU carry datagrams of this length, as UDP payload.
-    MaxDatagramLen(usize),
+    /// The maximum length of datagrams with shares has changed.
+    MaxDatagramLen(DatagramLimit),
+    /// The MTU of a channel's path has changed.
+    PathMtu(PathMtuChange),
     /// The peer is gone: no message has verified for too long.
     Gone,
     /// A handshake has failed. The client tries again.

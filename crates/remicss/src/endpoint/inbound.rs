@@ -22,6 +22,7 @@ use crate::endpoint::settings::{EndpointSettings, Role};
 use crate::endpoint::shared_state::SharedState;
 use crate::recv::deliver::ControlShare;
 use crate::recv::receiver::{ChannelCounts, Receiver, ReceiverCounts, ShareOutcome};
+use crate::wire::control::ChannelState;
 use crate::wire::datagram::Class;
 use crate::wire::keys::Keys;
 use crate::wire::path::{PathError, PathKind};
@@ -236,7 +237,12 @@ impl Inbound {
 
     fn handle_validation(&mut self, channel: usize, validated: Option<ValidationResult>) {
         self.events.extend(validated.map(|validated| match validated {
-            ValidationResult::Moved(to) => Event::Moved { channel, to },
+            ValidationResult::Moved(to) => {
+                if let Some(paths) = &mut self.paths {
+                    paths.restart(channel);
+                }
+                Event::Moved { channel, to }
+            }
             ValidationResult::Refused(to, reason) => Event::MoveRejected { channel, to, reason },
         }));
     }
@@ -265,7 +271,12 @@ impl Inbound {
         self.renewal.begin(now);
         self.key_id = Some(keys.outgoing.tokens.id());
         let (outgoing, incoming) = (keys.outgoing.tokens.clone(), keys.incoming.tokens.clone());
-        self.paths = Some(PathManager::new(outgoing, incoming, &self.settings.headers));
+        let mut paths = PathManager::new(outgoing, incoming, &self.settings.headers);
+        if let Some(before) = self.paths.take() {
+            paths = paths.with_paths_of(before);
+        }
+        paths.set_up(keys.members);
+        self.paths = Some(paths);
         self.unverified.begin(now);
         // The old sender may still use channels that are not members.
         for (channel, before) in self.peers.drain(..).enumerate() {
@@ -317,11 +328,7 @@ impl Inbound {
             let validated = self.peers[channel].handle_timeout(now);
             self.handle_validation(channel, validated);
         }
-        if let Some(max_datagram_len) =
-            self.paths.as_mut().and_then(PathManager::poll_max_datagram_len)
-        {
-            self.events.push_back(Event::MaxDatagramLen(max_datagram_len));
-        }
+        self.update_paths(shared, is_new || has_message, now);
         let peers = &self.peers;
         let peer = |channel: usize| peers.get(channel).map(PeerAddress::current);
         let report = self.unverified.poll_report(now, peer);
@@ -360,6 +367,25 @@ impl Inbound {
             }
         }
         is_new || has_message
+    }
+
+    /// Passes the channels' states and what was sent to the path manager, and what it has found to
+    /// `shared`.
+    fn update_paths(&mut self, shared: &mut SharedState, has_news: bool, now: Duration) {
+        let Some(paths) = &mut self.paths else { return };
+        if has_news && let Some(monitor) = &shared.monitor {
+            let estimates = monitor.estimates(now);
+            let is_up = |channel: &usize| estimates[*channel].state == ChannelState::Up;
+            paths.set_up((0..estimates.len()).filter(is_up).collect());
+        }
+        paths.handle_sent(&shared.long_datagrams);
+        let limit = paths.poll_limit();
+        self.events.extend(limit.map(Event::MaxDatagramLen));
+        while let Some(change) = paths.poll_change() {
+            self.events.push_back(Event::PathMtu(change));
+        }
+        shared.path_mtus.clear();
+        shared.path_mtus.extend(paths.mtus());
     }
 
     /// Delivers the remaining symbols of the previous association, and ends it.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use model::{ChannelSubset, ShareSelection};
 use sharing::Generator;
 use udp::{Batch, Pacer};
+use zeroize::Zeroizing;
 
 use crate::control::outgoing::SentCounts;
 use crate::endpoint::shared_state::SharedState;
@@ -14,6 +15,7 @@ use crate::send::sender::{SendError, Sender, SenderCounts, SenderError, Sent};
 use crate::send::spare::SpareChannels;
 use crate::wire::datagram::Kind;
 use crate::wire::keys::Keys;
+use crate::wire::part::{PART_HEADER_LEN, Part};
 
 /// An update of the sending half, from the receiving half or the planner.
 pub enum SenderUpdate {
@@ -40,6 +42,29 @@ pub struct Outbound {
     sender: Option<Sender>,
     /// The maximum length of a datagram, once it is known.
     max_datagram_len: Option<usize>,
+    /// The current packets, if they are sent in two parts.
+    split: Option<SplitPackets>,
+    /// The identifier of the next packets that are sent in two parts.
+    next_split_id: u32,
+}
+
+/// Packets that do not fit one datagram, and are sent in two parts.
+struct SplitPackets {
+    id: u32,
+    packets: Zeroizing<Vec<u8>>,
+    has_partial_checksum: bool,
+    /// Whether the current symbol of the sender is the second part.
+    is_second: bool,
+}
+
+impl SplitPackets {
+    /// Begins the symbol of a part. Parts have the same length, so that datagrams are sent in runs.
+    fn begin(&self, sender: &mut Sender) {
+        let (first, second) = self.packets.split_at(self.packets.len().div_ceil(2));
+        let Self { id, has_partial_checksum, is_second, .. } = *self;
+        let bytes = if is_second { second } else { first };
+        Part { id, is_second, has_partial_checksum, bytes }.append(sender.begin());
+    }
 }
 
 /// The configuration of a sender, besides its keys.
@@ -82,8 +107,12 @@ impl Outbound {
                 if let Some(max_datagram_len) = self.max_datagram_len {
                     sender.set_max_datagram_len(max_datagram_len);
                 }
-                // No packet is lost between two associations.
-                if let Some(before) = before {
+                // No packet is lost between two associations. Both parts of packets need the same
+                // keys.
+                if let Some(split) = &mut self.split {
+                    split.is_second = false;
+                    split.begin(&mut sender);
+                } else if let Some(before) = before {
                     sender.take_symbol_of(before);
                 }
                 self.sender = Some(*sender);
@@ -95,7 +124,7 @@ impl Outbound {
                 let _ = sender.set_scheduler(scheduler);
             }
             (SenderUpdate::Hold, Some(sender)) => sender.set_up(ChannelSubset::EMPTY),
-            (SenderUpdate::Dissociate, _) => self.sender = None,
+            (SenderUpdate::Dissociate, _) => (self.sender, self.split) = (None, None),
             // There is no peer.
             (SenderUpdate::Schedule { .. } | SenderUpdate::Hold, None) => {}
         }
@@ -104,18 +133,22 @@ impl Outbound {
     /// Begins a symbol, to which the caller appends packets. `None` if there is no association:
     /// then packets are dropped.
     pub fn begin(&mut self) -> Option<&mut Vec<u8>> {
+        self.split = None;
         self.sender.as_mut().map(Sender::begin)
     }
 
     /// The current symbol, and the number of bytes that still fit; `None` if there is none.
+    ///
+    /// Call it before [`Self::finish`]: that may split the symbol.
     pub fn symbol(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         self.sender.as_mut().and_then(Sender::symbol)
     }
 
-    /// Sends the current symbol: see [`Sender::finish`].
+    /// Sends the current symbol: see [`Sender::finish`]. Packets that do not fit one datagram are
+    /// sent as two symbols.
     ///
     /// # Errors
-    /// As there.
+    /// As there. After [`SendError::Wait`] and [`SendError::Full`] what is left to send is kept.
     pub fn finish(
         &mut self,
         kind: Kind,
@@ -123,9 +156,37 @@ impl Outbound {
         now: Duration,
         batches: &mut [Batch],
     ) -> Result<Sent, SendError> {
-        self.sender
-            .as_mut()
-            .map_or(Err(SendError::Nothing), |sender| sender.finish(kind, flow, now, batches))
+        let Some(sender) = &mut self.sender else { return Err(SendError::Nothing) };
+        if self.split.is_none()
+            && let Some((packets, max_len)) = sender.too_long()
+            // Otherwise two parts are not enough.
+            && packets.len() <= 2 * max_len.saturating_sub(PART_HEADER_LEN)
+        {
+            let split = SplitPackets {
+                id: self.next_split_id,
+                packets: Zeroizing::new(packets.to_vec()),
+                has_partial_checksum: kind == Kind::PartialPacket,
+                is_second: false,
+            };
+            self.next_split_id = self.next_split_id.wrapping_add(1);
+            split.begin(sender);
+            self.split = Some(split);
+        }
+        while let Some(split) = &mut self.split {
+            let sent = sender.finish(Kind::Part, flow, now, batches);
+            match sent {
+                Ok(_) if !split.is_second => {
+                    split.is_second = true;
+                    split.begin(sender);
+                }
+                Err(SendError::Wait(_) | SendError::Full) => return sent,
+                Ok(_) | Err(_) => {
+                    self.split = None;
+                    return sent;
+                }
+            }
+        }
+        sender.finish(kind, flow, now, batches)
     }
 
     /// Sends a control message if one is due, and then updates the rate limits. Returns when to
@@ -141,6 +202,7 @@ impl Outbound {
             self.sender.as_mut().filter(|sender| Some(sender.key_id()) == shared.key_id)?;
         let monitor = shared.monitor.as_mut()?;
         let counts = sender.counts();
+        shared.long_datagrams = counts.long_datagrams;
         let totals = counts.datagrams.iter().zip(&counts.ip_bytes);
         let totals: Vec<SentCounts> = totals
             .take(batches.len())

@@ -9,7 +9,9 @@ use model::{ChannelModel, ChannelSubset};
 use crate::control::estimate::{ChangeDetector, Estimate};
 use crate::control::incoming::ArrivalCounts;
 use crate::control::monitor::Monitor;
+use crate::control::path_manager::PathMtu;
 use crate::wire::control::ChannelState;
+use crate::wire::datagram::MAX_CHANNELS;
 use crate::wire::tokens::KeyId;
 
 /// The shared state of both halves.
@@ -26,6 +28,11 @@ pub struct SharedState {
     pub arrived: Vec<ArrivalCounts>,
     /// The channels whose shares are not used.
     pub quarantined: ChannelSubset,
+    /// The MTU of each channel's path, for what this end sends.
+    pub path_mtus: Vec<PathMtu>,
+    /// The number of datagrams that were sent on each channel and are longer than what every path
+    /// carries.
+    pub long_datagrams: [u64; MAX_CHANNELS],
     /// Since when each channel is missing from the association, if it is.
     pub missing: Vec<Option<Duration>>,
     changes: ChangeDetector,
@@ -86,6 +93,8 @@ impl SharedState {
             key_id: Some(key_id),
             packets: 0,
             quarantined: ChannelSubset::EMPTY,
+            path_mtus: Vec::new(),
+            long_datagrams: [0; MAX_CHANNELS],
             changes: ChangeDetector::default(),
         };
     }

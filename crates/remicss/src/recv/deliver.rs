@@ -8,7 +8,8 @@ use crate::wire::datagram::Kind;
 /// Takes what a receiver delivers.
 pub trait Deliver {
     /// One or more IP packets, each of whose own length gives the start of the next. `kind` says
-    /// whether their transport checksums are complete.
+    /// whether their transport checksums are complete. From a reorder buffer, it may also be a part
+    /// of packets.
     fn packets(&mut self, kind: Kind, packets: &[u8]);
 
     /// The verified control message with this number.

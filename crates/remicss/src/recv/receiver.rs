@@ -22,6 +22,7 @@ use model::ChannelSubset;
 use crate::recv::channel_bits::bits;
 use crate::recv::deliver::{ControlShare, Deliver};
 use crate::recv::fault_tracker::FaultTracker;
+use crate::recv::part_joiner::{JoinedDelivery, PartJoiner};
 use crate::recv::reassembly::arrival::Arrival;
 use crate::recv::reassembly::{CompletedSymbol, Reassembly, ReassemblyCounts};
 use crate::recv::reorder_buffer::{ReorderBuffer, ReorderCounts, VerifiedSymbol};
@@ -150,6 +151,7 @@ pub struct Receiver {
     reassembly: Reassembly,
     fault_tracker: FaultTracker,
     reorder_buffer: ReorderBuffer,
+    part_joiner: PartJoiner,
     received: Vec<ChannelCounts>,
     controls: Vec<ControlShares>,
     counts: ReceiverCounts,
@@ -184,6 +186,7 @@ impl Receiver {
             ),
             fault_tracker: FaultTracker::new(n, floor),
             reorder_buffer: ReorderBuffer::new(n, window, held_bytes),
+            part_joiner: PartJoiner::default(),
             received: vec![ChannelCounts::default(); n],
             controls: vec![ControlShares::default(); n],
             counts: ReceiverCounts::default(),
@@ -264,14 +267,17 @@ impl Receiver {
                 } else {
                     let symbol =
                         VerifiedSymbol { number, previous, kind: header.kind, packets: content };
-                    self.reorder_buffer.insert(symbol, now, &self.verified, deliver);
+                    let mut joined = JoinedDelivery { joiner: &mut self.part_joiner, deliver };
+                    self.reorder_buffer.insert(symbol, now, &self.verified, &mut joined);
                     bits(right).for_each(|channel| self.received[channel].right += 1);
                 }
             }
         }
         // The token shows that the peer has sent this number here, whatever happened to the share.
         self.reorder_buffer.record_arrival(channel, number);
-        self.reorder_buffer.handle_losses(self.fault_tracker.active(), &self.verified, deliver);
+        let mut joined = JoinedDelivery { joiner: &mut self.part_joiner, deliver };
+        let active = self.fault_tracker.active();
+        self.reorder_buffer.handle_losses(active, &self.verified, &mut joined);
         ShareOutcome::Processed
     }
 
@@ -304,7 +310,8 @@ impl Receiver {
     /// Delivers symbols that have waited for the reorder window, and ends quarantines.
     pub fn handle_timeout(&mut self, now: Duration, deliver: &mut impl Deliver) {
         self.fault_tracker.end_quarantines(now);
-        self.reorder_buffer.handle_timeout(now, &self.verified, deliver);
+        let mut joined = JoinedDelivery { joiner: &mut self.part_joiner, deliver };
+        self.reorder_buffer.handle_timeout(now, &self.verified, &mut joined);
     }
 
     /// Sets the reorder window: how long a symbol may wait for earlier ones of its flow. With zero,

@@ -24,7 +24,7 @@ use crate::wire::keys::Direction;
 use crate::wire::tokens::KeyId;
 use encoder::SymbolEncoder;
 use flows::FlowTable;
-use udp::{Batch, Pacer, RateLimit};
+use udp::{Batch, MIN_MTU, Pacer, RateLimit};
 
 /// The maximum length of a datagram: UDP over IPv4.
 pub const MAX_DATAGRAM_LEN: usize = 65_507;
@@ -141,6 +141,8 @@ pub struct SenderCounts {
     pub datagrams: [u64; MAX_CHANNELS],
     /// Their bytes, as IP packets.
     pub ip_bytes: [u64; MAX_CHANNELS],
+    /// Those of them that were longer than [`MIN_MTU`], as IP packets.
+    pub long_datagrams: [u64; MAX_CHANNELS],
     /// How many symbols waited for each channel, because their other channels were ready before it.
     /// A channel with a count above 0 was kept busy.
     pub waits: [u64; MAX_CHANNELS],
@@ -224,6 +226,14 @@ impl Sender {
         }
         let room = self.max_datagram_len.saturating_sub(self.encoder.datagram_len(&self.symbol));
         Some((&mut self.symbol, room))
+    }
+
+    /// The bytes of the current symbol's packets, if they do not fit one datagram, and how many do.
+    pub fn too_long(&self) -> Option<(&[u8], usize)> {
+        let excess =
+            self.encoder.datagram_len(&self.symbol).checked_sub(self.max_datagram_len + 1)? + 1;
+        let packets = self.symbol.get(1..)?;
+        Some((packets, packets.len().saturating_sub(excess)))
     }
 
     /// Adds the shares of the current symbol to the batches, one for each channel, if its channels
@@ -467,7 +477,9 @@ impl Sender {
         for channel in threshold.channels().iter() {
             self.pacers[channel].take(time, len);
             self.counts.datagrams[channel] += 1;
-            self.counts.ip_bytes[channel] += self.pacers[channel].packet_len(len) as u64;
+            let packet_len = self.pacers[channel].packet_len(len);
+            self.counts.ip_bytes[channel] += packet_len as u64;
+            self.counts.long_datagrams[channel] += u64::from(packet_len > usize::from(MIN_MTU));
         }
     }
 }

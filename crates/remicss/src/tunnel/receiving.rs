@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -20,6 +20,7 @@ use super::planning::Request;
 use super::sending::Command;
 use super::shared::{Clock, lock};
 use super::waker::Waker;
+use crate::control::path_manager::DatagramLimit;
 use crate::control::unverified::UnverifiedCounts;
 use crate::endpoint::event::{Event, PacketSink};
 use crate::endpoint::inbound::Inbound;
@@ -50,8 +51,10 @@ pub(super) struct ReceivingThread {
     pub(super) sending: Sender<Command>,
     pub(super) sending_waker: Waker,
     pub(super) planning: Sender<Request>,
-    /// The tunnel's MTU, and the overhead of a datagram over its packet.
+    /// The MTU of the tunnel's device, and its minimum and maximum.
     pub(super) mtu: usize,
+    pub(super) mtu_range: RangeInclusive<usize>,
+    /// The overhead of a datagram over its packet.
     pub(super) overhead: usize,
     /// The channels' risks.
     pub(super) risks: Vec<f64>,
@@ -81,6 +84,8 @@ pub(super) struct ReceivingCounts {
     pub(super) refused: u64,
     /// Whether there is an association.
     pub(super) is_associated: bool,
+    /// The MTU of the tunnel's device.
+    pub(super) mtu: usize,
 }
 
 impl ReceivingThread {
@@ -162,18 +167,23 @@ impl ReceivingThread {
         }
     }
 
-    /// All channels carry datagrams of this length. The device's MTU is only lowered, since packets
-    /// in flight may have the old length.
-    fn set_max_datagram_len(&mut self, datagram: usize) {
-        let mtu = datagram.saturating_sub(self.overhead);
-        if mtu >= self.mtu {
+    /// Sets the maximum length of datagrams. The device's MTU follows once it is measured; until
+    /// then longer packets are sent in two datagrams.
+    fn set_max_datagram_len(&mut self, limit: DatagramLimit) {
+        let DatagramLimit { len: datagram, is_measured } = limit;
+        let (least, most) = (*self.mtu_range.start(), *self.mtu_range.end());
+        let packet = datagram.saturating_sub(self.overhead).min(most);
+        let mtu = packet.max(least);
+        let clamped = if is_measured { packet } else { self.mtu.min(most) };
+        let _ = self.sending.send(Command::MaxDatagramLen { datagram, packet: clamped });
+        self.sending_waker.wake();
+        if !is_measured || mtu == self.mtu {
             debug!("the channels carry datagrams of {datagram} bytes");
             return;
         }
         info!("the channels carry datagrams of {datagram} bytes: the tunnel's MTU is {mtu} now");
         self.mtu = mtu;
-        let _ = self.sending.send(Command::MaxDatagramLen { datagram, mtu });
-        self.sending_waker.wake();
+        lock(&self.counts).mtu = mtu;
         let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
         if let Err(error) = tun::interface::set_mtu(self.device.name(), mtu) {
             warn!("cannot set the MTU of {}: {error}", self.device.name());
@@ -198,7 +208,10 @@ impl ReceivingThread {
                 warn!("channel {}: the peer's shares came from {to}, {reason}", channel + 1);
             }
             Event::UnverifiedDatagrams(report) => warn!("{report}"),
-            Event::MaxDatagramLen(datagram) => self.set_max_datagram_len(datagram),
+            Event::MaxDatagramLen(limit) => self.set_max_datagram_len(limit),
+            Event::PathMtu(change) if change.is_warning() => warn!("{change}"),
+            Event::PathMtu(change) if change.is_usual() => debug!("{change}"),
+            Event::PathMtu(change) => info!("{change}"),
             Event::Gone => {
                 lock(&self.counts).is_associated = false;
                 let _ = self.sending.send(Command::Update(SenderUpdate::Dissociate));
@@ -314,7 +327,7 @@ impl PacketSink for PacketBuffer {
     fn take(&mut self, kind: Kind, packets: &[u8]) {
         let checksum = match kind {
             Kind::PartialPacket => Checksum::Partial,
-            Kind::Packet | Kind::Control => Checksum::Complete,
+            Kind::Packet | Kind::Control | Kind::Part => Checksum::Complete,
         };
         let mut rest = packets;
         while let Some(length) = packet_len(rest) {

@@ -32,8 +32,9 @@ pub(super) enum Command {
     Peers(Vec<SocketAddr>),
     /// The peer's new address on a channel.
     Peer { channel: usize, to: SocketAddr },
-    /// The maximum length of a datagram on all channels, and the device's MTU, in bytes.
-    MaxDatagramLen { datagram: usize, mtu: usize },
+    /// The maximum length of a datagram on all channels, as UDP payload, and of a packet that fits
+    /// one, in bytes.
+    MaxDatagramLen { datagram: usize, packet: usize },
     /// End.
     Stop,
 }
@@ -57,7 +58,8 @@ pub(super) struct SendingThread {
     pub(super) clock: Clock,
     pub(super) shared: Arc<Mutex<SharedState>>,
     pub(super) counts: Arc<Mutex<SendingCounts>>,
-    pub(super) mtu: usize,
+    /// The MTU to which the MSS of TCP connections is clamped.
+    pub(super) clamped_mtu: usize,
 }
 
 /// Counts of the thread.
@@ -157,9 +159,9 @@ impl SendLoop {
                     self.due = Duration::ZERO;
                 }
                 Command::Peer { channel, to } => self.peers[channel] = to,
-                Command::MaxDatagramLen { datagram, mtu } => {
+                Command::MaxDatagramLen { datagram, packet } => {
                     self.outbound.set_max_datagram_len(datagram);
-                    self.thread.mtu = mtu;
+                    self.thread.clamped_mtu = packet;
                 }
                 Command::Stop => self.is_over = true,
             }
@@ -186,7 +188,7 @@ impl SendLoop {
             Checksum::Complete => Kind::Packet,
             Checksum::Partial => Kind::PartialPacket,
         };
-        let mtu = self.thread.mtu;
+        let mtu = self.thread.clamped_mtu;
         let longest = now + codel_queue::MAX_WAIT;
         for index in first..segments.count() {
             // A superpacket may have thousands of segments.
@@ -234,7 +236,7 @@ impl SendLoop {
             if next.drop_first_packet {
                 self.count_dropped(1);
             } else if let Some(segments) = Segments::parse(&next.frame) {
-                append(&segments, 0, self.thread.mtu, symbol);
+                append(&segments, 0, self.thread.clamped_mtu, symbol);
             }
         }
     }
@@ -329,7 +331,7 @@ fn log_gso_error(channel: usize, error: i32) {
     );
 }
 
-/// Appends a segment to a symbol, with its MSS clamped to the tunnel's MTU, and returns it.
+/// Appends a segment to a symbol, with its MSS clamped to an MTU, and returns it.
 fn append<'a>(
     segments: &Segments<'_>,
     index: usize,

@@ -48,6 +48,7 @@ impl StatusSource {
                 delay_ms: averages.delivered_delay_ms,
                 rate_mbit: averages.rate,
             }),
+            mtu: receiving.mtu,
             channels: self.channels(now, &sending, &receiving),
             waited: self.waited(now, &receiving),
             dropped: dropped(&sending, &receiving),
@@ -110,6 +111,7 @@ impl StatusSource {
             let known = |(estimate, incoming)| Known { estimate, incoming };
             monitor.estimates(now).into_iter().zip(states).map(known).collect()
         });
+        let paths = if shared.monitor.is_some() { shared.path_mtus.clone() } else { Vec::new() };
         drop(shared);
         let channel = |(index, risk): (usize, &f64)| {
             let missing = missing.get(index).copied().flatten();
@@ -117,6 +119,8 @@ impl StatusSource {
             let known = known.get(index);
             let received = receiving.channels.get(index).copied().unwrap_or_default();
             let strange = receiving.unverified.get(index).copied().unwrap_or_default();
+            let path = paths.get(index).copied().unwrap_or_default();
+            let black_hole = path.black_hole;
             // Loss and delay are measured by the same messages.
             let measured =
                 known.map(|known| known.estimate).filter(|estimate| estimate.measured > 0);
@@ -129,6 +133,10 @@ impl StatusSource {
                 rate_from: known.map(|known| source(known.estimate.source).into()),
                 loss_out: measured.map(|estimate| estimate.loss),
                 delay_ms: measured.map(|estimate| estimate.delay_ms),
+                mtu: path.mtu,
+                former_mtu: black_hole.map(|black_hole| black_hole.former_mtu),
+                black_hole_s: black_hole
+                    .map(|black_hole| now.saturating_sub(black_hole.since).as_secs_f64()),
                 sent: sending.sender.datagrams[index],
                 sent_bytes: sending.sender.ip_bytes[index],
                 refused: sending.refused.get(index).copied().unwrap_or_default(),

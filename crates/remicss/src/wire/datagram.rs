@@ -27,6 +27,8 @@ pub enum Kind {
     PartialPacket = 1,
     /// A control message.
     Control = 2,
+    /// One of the two parts of packets that do not fit one datagram.
+    Part = 7,
 }
 
 /// The class of a datagram, by its first byte.
@@ -44,7 +46,7 @@ impl Class {
     /// The class of a datagram. `None` if it is unknown.
     pub fn of(datagram: &[u8]) -> Option<Self> {
         match datagram.first()? >> 4 {
-            0..=2 => Some(Self::Share),
+            0..=2 | 7 => Some(Self::Share),
             3..=6 => Some(Self::Path),
             8..=11 => Some(Self::Handshake),
             _ => None,
@@ -124,6 +126,7 @@ impl Header {
             0 => Kind::Packet,
             1 => Kind::PartialPacket,
             2 => Kind::Control,
+            7 => Kind::Part,
             other => return Err(HeaderError::Kind(other)),
         };
         let sequence = u32::from_be_bytes([0, s0, s1, s2]);

@@ -22,7 +22,7 @@ pub struct SymbolContents<'a> {
     /// The distance to the number of the flow's previous symbol; 0 if there is none that matters,
     /// 255 for 255 or more.
     pub previous: u8,
-    /// One or more IP packets, or a control message.
+    /// One or more IP packets, a part of them, or a control message.
     pub content: &'a [u8],
 }
 
@@ -109,7 +109,7 @@ mod tests {
     }
 
     fn kinds() -> impl Strategy<Value = Kind> {
-        prop::sample::select(vec![Kind::Packet, Kind::PartialPacket, Kind::Control])
+        prop::sample::select(vec![Kind::Packet, Kind::PartialPacket, Kind::Control, Kind::Part])
     }
 
     /// A point of x^0 = 1 makes the tag the sum of all blocks.

@@ -9,6 +9,7 @@ use sharing::Generator;
 use sim::{Conditions, Event as NetworkEvent, LinkId, Network, Rng};
 use sunder_remicss::control::handshake::{ClientIdentity, SharedKey};
 use sunder_remicss::control::monitor::Monitor;
+use sunder_remicss::control::path_manager::PathMtu;
 use sunder_remicss::endpoint::event::{Event, PacketSink};
 use sunder_remicss::endpoint::inbound::Inbound;
 use sunder_remicss::endpoint::outbound::{Outbound, SenderConfig, SenderUpdate};
@@ -20,7 +21,7 @@ use sunder_remicss::send::plan::PlanGoal;
 use sunder_remicss::send::schedule::PlannedScheduler;
 use sunder_remicss::send::sender::SendError;
 use sunder_remicss::send::spare::{Preference, SpareChannels};
-use sunder_remicss::wire::datagram::Kind;
+use sunder_remicss::wire::datagram::{Class, Kind};
 use sunder_remicss::wire::keys::Keys;
 use sunder_remicss::wire::terms::Terms;
 use udp::Batch;
@@ -60,6 +61,8 @@ pub(crate) struct Scenario {
     copied: Option<usize>,
     /// The kinds of the datagrams that were sent to addresses where the client never was.
     stolen: Vec<u8>,
+    /// The length of the longest datagram with a share, by end.
+    longest_share: [usize; 2],
 }
 
 /// One end.
@@ -144,6 +147,7 @@ impl Scenario {
             changed: None,
             copied: None,
             stolen: Vec::new(),
+            longest_share: [0; 2],
         }
     }
 
@@ -181,11 +185,34 @@ impl Scenario {
     /// An end gets this many packets to send.
     pub(crate) fn send(&mut self, from: usize, count: usize, rng: &mut Rng) {
         for _ in 0..count {
-            self.next_packet += 1;
-            let packet = packet(self.next_packet, 24 + rng.index(200));
-            self.sent[from].insert(packet.clone());
-            self.ends[from].queue.push(packet);
+            let is_long = rng.index(8) == 0;
+            let length = if is_long { 1200 + rng.index(252) } else { 24 + rng.index(200) };
+            self.send_packet(from, length);
         }
+    }
+
+    /// An end gets a packet of this length to send.
+    pub(crate) fn send_packet(&mut self, from: usize, length: usize) {
+        self.next_packet += 1;
+        let packet = packet(self.next_packet, length);
+        self.sent[from].insert(packet.clone());
+        self.ends[from].queue.push(packet);
+    }
+
+    /// A channel carries only datagrams up to this length in the direction from an end.
+    pub(crate) fn set_max_datagram_len(&mut self, from: usize, channel: usize, len: usize) {
+        let link = self.links[from * self.moves.len() + channel];
+        self.network.conditions_mut(link).max_datagram_len = len;
+    }
+
+    /// What an end knows of its channels' MTUs.
+    pub(crate) fn path_mtus(&self, end: usize) -> &[PathMtu] {
+        &self.ends[end].shared.path_mtus
+    }
+
+    /// The length of the longest datagram with a share that an end has sent since the last call.
+    pub(crate) fn take_longest_share(&mut self, end: usize) -> usize {
+        std::mem::take(&mut self.longest_share[end])
     }
 
     /// Advances the time.
@@ -326,6 +353,9 @@ impl Scenario {
                 continue;
             }
             let line = index * self.moves.len() + channel;
+            if Class::of(&bytes) == Some(Class::Share) {
+                self.longest_share[index] = self.longest_share[index].max(bytes.len());
+            }
             if self.overheard.len() < MAX_OVERHEARD {
                 self.overheard.push(bytes.clone());
             } else {
@@ -453,6 +483,7 @@ impl End {
                     self.associations += 1;
                 }
                 Event::Moved { channel, to } => self.peers[channel] = to,
+                Event::MaxDatagramLen(limit) => self.outbound.set_max_datagram_len(limit.len),
                 Event::Gone => self.outbound.handle_update(SenderUpdate::Dissociate),
                 _ => {}
             }

@@ -1,4 +1,4 @@
-//! Two whole ends under random operations: loss, duplicates, reordering, delay, changed and
+//! Two whole ends under random operations: loss, duplicates, reordering, delay, MTUs, changed and
 //! invented datagrams, outages of channels, restarts of ends, clocks that jump, a client that
 //! moves, and an attacker who forwards what it reads from an address of its own, before the
 //! original arrives.
@@ -22,7 +22,7 @@ fn run(seed: u64) {
     let least = floor + u8::try_from(rng.index(usize::from(channels - floor) + 1)).unwrap();
     let mut scenario = Scenario::new(channels, floor, least, &mut rng);
     for _ in 0..OPERATIONS {
-        match rng.index(17) {
+        match rng.index(18) {
             0..4 => scenario.send(rng.index(2), 1 + rng.index(40), &mut rng),
             4..7 => scenario.advance(Duration::from_micros(rng.below(200_000)), &mut rng),
             7 => scenario.conditions(&mut rng).loss_permille = [0, 10, 300, 1000][rng.index(4)],
@@ -36,6 +36,10 @@ fn run(seed: u64) {
             12 => scenario.restart(rng.index(2)),
             13..15 => scenario.copy(&mut rng),
             15 => scenario.move_client(&mut rng),
+            16 => {
+                let len = [usize::MAX, 1472, 1372, 1252][rng.index(4)];
+                scenario.conditions(&mut rng).max_datagram_len = len;
+            }
             _ => scenario.jump(rng.index(2), Duration::from_secs(rng.below(100))),
         }
     }

@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use remicss::config::{ChannelConfig, Config, End};
+use remicss::status::ChannelStatus;
 use tun::route::route_to;
 
 use super::risks;
 use crate::checks::finding::{Finding, Level};
 use crate::checks::uplinks::{Uplink, route};
 use crate::checks::{host, links, listeners};
+use crate::commands::{DaemonStatus, status};
 
 /// The findings. No packet is sent.
 pub(crate) fn findings(config: &Config) -> Vec<Finding> {
@@ -17,6 +19,13 @@ pub(crate) fn findings(config: &Config) -> Vec<Finding> {
         vec![host::network_devices(rights, Level::Error), host::tun_device(Level::Error)];
     findings.extend(risks(config, route));
     findings.extend(own_device(&config.device));
+    for daemon in status::running() {
+        if let DaemonStatus::Tunnel(tunnel) = daemon
+            && tunnel.0.device == config.device
+        {
+            findings.extend(tunnel.0.channels.iter().enumerate().filter_map(black_hole));
+        }
+    }
     for (index, channel) in config.channels.iter().enumerate() {
         findings.extend(of_channel(&format!("channel {}", index + 1), config.end, channel));
     }
@@ -40,6 +49,22 @@ fn own_device(name: &str) -> Option<Finding> {
         let what = format!("there is another device {name}");
         Finding::new(Level::Error, "device", what, "give the tunnel's `device` another name")
     })
+}
+
+/// A channel of the running tunnel whose path loses packets that it carried before.
+fn black_hole((index, channel): (usize, &ChannelStatus)) -> Option<Finding> {
+    let (former, since) = (channel.former_mtu?, channel.black_hole_s?);
+    let (mtu, peer) = (channel.mtu?, channel.peer.as_deref().unwrap_or("its peer"));
+    let what = format!(
+        "packets of {former} bytes to {peer} have not arrived for {since:.0} s, without ICMP; the \
+         path's MTU is {mtu}"
+    );
+    let fix = format!(
+        "nothing, if the path is to be so: the tunnel uses {mtu}. Otherwise look for what drops longer \
+         packets: ping -M do -s {} by this channel's uplink",
+        former.saturating_sub(28)
+    );
+    Some(Finding::new(Level::Warning, format!("channel {}", index + 1), what, fix))
 }
 
 fn of_channel(subject: &str, end: End, channel: &ChannelConfig) -> Vec<Finding> {

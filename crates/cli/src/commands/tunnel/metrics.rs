@@ -79,6 +79,24 @@ pub(super) const METRICS: &[Metric<Status>] = &[
             of_channels(status, samples, missing);
         },
     ),
+    gauge("sunder_tunnel_mtu_bytes", "The MTU of the device.", |status, samples| {
+        samples.add(&[], status.0.mtu);
+    }),
+    gauge(
+        "sunder_tunnel_channel_mtu_bytes",
+        "The MTU of its path to the peer.",
+        |status, samples| of_channels(status, samples, |channel| channel.mtu),
+    ),
+    gauge(
+        "sunder_tunnel_channel_black_hole_seconds",
+        "How long packets have not arrived that arrived before, because of their length; 0 if they do.",
+        |status, samples| {
+            let since = |channel: &ChannelStatus| {
+                channel.mtu.map(|_| channel.black_hole_s.unwrap_or_default())
+            };
+            of_channels(status, samples, since);
+        },
+    ),
     counter(
         "sunder_tunnel_channel_sent_bytes_total",
         "Bytes that were sent.",

@@ -15,7 +15,23 @@ pub(super) fn page(now: &Status, before: Option<&Status>) -> String {
     let second = COLUMNS.map(|(_, side)| side);
     let averages = aligned(&first, &averages(now, before));
     let channels = aligned(&second, &channels(now, before));
-    format!("{running}\n\n{averages}\n{channels}{}", dropped(&now.dropped, &now.channels))
+    let black_holes = black_holes(&now.channels);
+    let dropped = dropped(&now.dropped, &now.channels);
+    format!("{running}\n\n{averages}\n{channels}{black_holes}{dropped}")
+}
+
+/// The channels whose paths lose packets that they carried before, a line each.
+fn black_holes(channels: &[ChannelStatus]) -> String {
+    let line = |(index, channel): (usize, &ChannelStatus)| {
+        let (former, since) = (channel.former_mtu?, channel.black_hole_s?);
+        let (number, mtu) = (index + 1, channel.mtu?);
+        Some(format!(
+            "channel {number}: packets of {former} bytes have not arrived for {since:.0} s, without \
+             ICMP; its path's MTU is {mtu}\n"
+        ))
+    };
+    let lines: String = channels.iter().enumerate().filter_map(line).collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
 }
 
 /// The channels that are missing from the association, and for how long.
@@ -149,6 +165,9 @@ mod tests {
             rate_from: None,
             loss_out: None,
             delay_ms: None,
+            mtu: None,
+            former_mtu: None,
+            black_hole_s: None,
             sent: 0,
             sent_bytes: 0,
             refused: 0,
@@ -165,6 +184,7 @@ mod tests {
             associated: false,
             achieved: Achieved::default(),
             predicted: None,
+            mtu: 1451,
             channels: vec![channel],
             waited: remicss::status::Waited::default(),
             dropped: Dropped::default(),
@@ -188,6 +208,20 @@ mod tests {
         }
         let channel = ["1", "–", "–", "–", "–", "–", "–", "–", "–", "0"];
         assert_eq!(words(&page)[10], channel, "{page}");
+    }
+
+    #[test]
+    fn black_holes_are_named_with_their_channels() {
+        let mut now = alone();
+        let quiet = now.channels[0].clone();
+        let hole = (Some(1400), Some(1500), Some(12.3));
+        let (mtu, former_mtu, black_hole_s) = hole;
+        now.channels.push(ChannelStatus { mtu, former_mtu, black_hole_s, ..quiet });
+        let page = page(&now, None);
+        let line = "channel 2: packets of 1500 bytes have not arrived for 12 s, without ICMP; its path's \
+                    MTU is 1400";
+        assert_eq!(page.lines().filter(|shown| *shown == line).count(), 1, "{page}");
+        assert!(!page.contains("channel 1: "), "{page}");
     }
 
     #[test]
