@@ -52,6 +52,20 @@ pub(crate) fn opened(captures: &[Vec<u8>], port: u16) -> Vec<(SocketAddr, Socket
     opening.collect()
 }
 
+/// The number of captured UDP datagrams to this port.
+pub(crate) fn datagrams(captures: &[Vec<u8>], port: u16) -> usize {
+    const UDP: u8 = 17;
+    let packets = captures.iter().flat_map(|capture| packets(capture));
+    let datagrams = packets.filter(|(_, packet)| {
+        let (protocol, udp) = match packet[0] >> 4 {
+            4 => (packet[9], usize::from(packet[0] & 15) * 4),
+            _ => (packet[6], 40),
+        };
+        protocol == UDP && packet[udp + 2..udp + 4] == port.to_be_bytes()
+    });
+    datagrams.count()
+}
+
 /// The bytes of TCP payload that were captured after a time: for each address of a server at this
 /// port, those sent to it and those that it has sent.
 pub(crate) fn payload_after(

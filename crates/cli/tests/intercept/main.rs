@@ -2,6 +2,7 @@
 //! user namespaces, prints that the tests were skipped.
 
 mod captures;
+mod clear_protocols;
 mod emptied;
 #[path = "../emulation/mod.rs"]
 mod emulation;
@@ -76,6 +77,10 @@ fn main() -> ExitCode {
         emptied::a_table_emptied_twice_is_restored,
         emptied::chains_emptied_twice_are_restored,
         emptied::a_table_removed_twice_is_restored,
+        clear_protocols::quic_and_dns_leave_with_a_warning,
+        clear_protocols::quic_is_refused,
+        clear_protocols::quic_and_dns_are_refused,
+        clear_protocols::chromium_uses_tcp_instead_of_quic,
         sent_ahead::packets_sent_ahead_prevent_no_interception,
         rules::installed_rules_match_printed_rules,
         rules::a_stop_removes_the_rules,

@@ -24,7 +24,10 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tracing::{error, warn};
 
-pub use crate::config::intercept::{Intercept, Interface, InterfaceError, Matching, MatchingError};
+pub use crate::config::intercept::{
+    ClearProtocol, ClearProtocolError, Intercept, Interface, InterfaceError, Matching,
+    MatchingError,
+};
 use challenge::OlderConnections;
 use nft::{RIGHTS, nft};
 pub use rules::OWN_MARK;

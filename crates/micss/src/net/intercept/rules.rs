@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::fs;
 use std::slice;
 
-use crate::config::intercept::{Intercept, Interface};
+use crate::config::intercept::{ClearProtocol, Intercept, Interface};
 
 /// The mark of the client's own connections, which are not intercepted: "SN".
 pub const OWN_MARK: u32 = 0x534E_0000;
@@ -150,6 +150,7 @@ impl Chains {
         let refusals = || intercept.into_iter().map(|one| (one, refused(one)));
         let marked = format!("meta mark {CHALLENGE_MARK:#010x}");
         let mut leaving = vec![own(), format!("{marked} accept"), LOCAL.to_owned()];
+        leaving.extend(intercept.into_iter().flat_map(clear_protocols).map(str::to_owned));
         leaving.push(answers());
         leaving.extend(drops().map(|(_, verdict)| verdict));
         leaving.push(RESETS.to_owned());
@@ -159,10 +160,15 @@ impl Chains {
         let forwarded = |(one, verdict): (&Intercept, String)| {
             one.serves_others().then(|| format!("iifname {} {verdict}", names(&one.from)))
         };
+        let protocols = intercept.into_iter().flat_map(|one| {
+            clear_protocols(one).into_iter().map(move |verdict| (one, verdict.to_owned()))
+        });
+        let protocols: Vec<String> = protocols.filter_map(forwarded).collect();
         let drops: Vec<String> = drops().filter_map(forwarded).collect();
         let refusals: Vec<String> = refusals().filter_map(forwarded).collect();
         if !drops.is_empty() || !refusals.is_empty() {
-            let passing = [vec![answers()], drops, vec![RESETS.to_owned()], refusals].concat();
+            let passing =
+                [protocols, vec![answers()], drops, vec![RESETS.to_owned()], refusals].concat();
             let passing: Vec<&str> = passing.iter().map(String::as_str).collect();
             self.add("passing", "filter hook forward priority -90", &passing);
         }
@@ -178,6 +184,16 @@ impl Chains {
 fn takes_up_connections() -> bool {
     let loose = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_tcp_loose");
     loose.map_or(true, |loose| loose.trim() != "0")
+}
+
+/// Refuses protocols that would leave in the clear. Applications learn that at once.
+fn clear_protocols(intercept: &Intercept) -> Vec<&'static str> {
+    let verdicts = |protocol: &ClearProtocol| match protocol {
+        ClearProtocol::Quic => &["udp dport 443 reject"][..],
+        ClearProtocol::Dns => &["udp dport 53 reject", "tcp dport 53 reject with tcp reset"],
+    };
+    let refused = intercept.refused.iter().flatten();
+    refused.flat_map(verdicts).copied().collect()
 }
 
 /// Accepts the client's own connections.
