@@ -36,7 +36,7 @@ use service::listening::Listening;
 pub(crate) use tables::InstalledTables;
 
 /// The maximum number of connections that wait to be accepted.
-const BACKLOG: u32 = 1024;
+const BACKLOG: u32 = 4096;
 
 impl Intercept {
     /// Whether any user of this host can listen on the port, and so keep the client from starting.
@@ -112,7 +112,9 @@ impl Intercept {
     /// Checks that the rules could be installed, and changes nothing.
     ///
     /// # Errors
-    /// If `nft` is missing, or the kernel would reject the rules: the message, in one line.
+    /// If `nft` is missing ([`ErrorKind::NotFound`]), this process has no right to use it
+    /// ([`ErrorKind::PermissionDenied`]), or the kernel would reject the rules: the message, in one
+    /// line.
     pub fn check(&self) -> io::Result<()> {
         nft::check(&self.rules())
     }
@@ -122,7 +124,7 @@ impl Intercept {
     /// # Errors
     /// If `nft` is missing or the kernel rejects the rules. Then nothing has changed.
     pub(crate) fn install(self, tables: &Arc<InstalledTables>) -> io::Result<InstalledRules> {
-        let older = OlderConnections::list();
+        let older = OlderConnections::list(self.serves_others());
         let text = self.rules();
         let removal = format!("{}{}", removal(&self.refusing_table()), removal(&self.table()));
         tables.install(&self.table(), &format!("{removal}{text}"))?;
@@ -213,7 +215,7 @@ impl InstalledRules {
         let mut rules = self.rules();
         let earlier = rules.with_those_before();
         let text = rules::in_force(&others, &earlier);
-        let older = OlderConnections::list();
+        let older = OlderConnections::list(others.serves_others());
         rules.install(&self.tables, text)?;
         older.challenge();
         (rules.intercept, rules.earlier) = (others, earlier);
@@ -232,7 +234,7 @@ impl InstalledRules {
             return Ok(false);
         }
         let text = rules.text.clone();
-        let older = OlderConnections::list();
+        let older = OlderConnections::list(rules.intercept.serves_others());
         let restored = rules.install(&self.tables, text);
         older.challenge();
         match &restored {

@@ -173,8 +173,9 @@ impl Transactions {
             let Some(body) = rest.get(16..len) else { return self.lose() };
             if kind == NEW_GENERATION {
                 for table in self.current.drain() {
-                    let count = self.counts.get_mut(&table).and_then(Option::as_mut);
-                    count.into_iter().for_each(|count| *count += 1);
+                    if let Some(Some(count)) = self.counts.get_mut(&table) {
+                        *count += 1;
+                    }
                 }
             } else if let Some(table) = table_name(body)
                 && self.counts.contains_key(table)
