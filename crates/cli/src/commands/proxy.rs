@@ -2,7 +2,7 @@
 
 mod examine;
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 
-    /// Print the nftables rules for interception, and exit
+    /// Print the nftables rules for interception, after nft has checked them, and exit
     #[arg(long)]
     print_rules: bool,
 }
@@ -101,6 +101,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn print_rules(config: &ClientConfig) -> Result<(), Failure> {
     let nothing = "nothing is to be intercepted: set intercept, as in intercept = \"tcp dport 80\"";
     let intercept = config.intercept.as_ref().ok_or_else(|| Failure::Usage(nothing.into()))?;
+    match intercept.check() {
+        Ok(()) => {}
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+            console::warning(&format!("the rules are not checked: {error}"));
+        }
+        Err(error) => return Err(Failure::Failed(error.to_string())),
+    }
     console::print(intercept.rules().as_bytes())
 }
 
