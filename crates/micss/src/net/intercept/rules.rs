@@ -30,7 +30,7 @@ fn answers() -> String {
 
 /// Accepts resets, which carry no data. With one, the end of a connection that was refused answers
 /// the other end, so that this one ends, too.
-const RESETS: &str = "tcp flags & rst == rst accept";
+const RESETS: &str = "ct state established,invalid tcp flags & rst == rst accept";
 
 impl Intercept {
     /// The name of the table that intercepts.
