@@ -11,6 +11,7 @@ pub(crate) mod memory;
 pub(crate) mod on_lost_channel;
 pub(crate) mod options;
 pub mod outgoing;
+pub(crate) mod receive_buffer;
 pub mod record;
 pub mod socks;
 pub(crate) mod stream;

@@ -17,6 +17,14 @@ use crate::accept::Listener;
 /// How many connections to a Unix socket may wait to be accepted.
 const BACKLOG: i32 = 128;
 
+/// The same of TCP: what does not fit waits for a second, until its SYN is sent again. The system's
+/// limit, `net.core.somaxconn`, may be lower.
+const TCP_BACKLOG: i32 = 4096;
+
+/// How many bytes of a connection the kernel takes, beside those that are in flight. A peer that
+/// does not read would hold megabytes otherwise, and a fast one gains nothing by more.
+const MAX_UNSENT: u32 = 64 << 10;
+
 /// A listener for an address of a configuration. A clone is the same listener.
 #[derive(Clone, Debug)]
 pub struct Listening {
@@ -71,7 +79,13 @@ pub async fn listen(
 }
 
 async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| {
+    let bound = TcpListener::bind(address).await;
+    let enlarged = bound.and_then(|listener| {
+        // Listening again changes the backlog.
+        SockRef::from(&listener).listen(TCP_BACKLOG)?;
+        Ok(listener)
+    });
+    enlarged.map_err(|error| {
         io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
     })
 }
@@ -92,7 +106,8 @@ pub fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
 }
 
 /// Sets the options of a connection, or of a listener, whose connections inherit them: small writes
-/// are sent at once, and keepalive detects within two minutes that an idle peer is gone.
+/// are sent at once, few bytes wait to be sent, and keepalive detects within two minutes that an
+/// idle peer is gone.
 pub fn set_options(socket: &impl AsFd) {
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(60))
@@ -102,5 +117,38 @@ pub fn set_options(socket: &impl AsFd) {
     // If setting an option fails, the connection is broken, and the first read or write reports
     // that.
     let _ = socket.set_tcp_nodelay(true);
+    let _ = socket.set_tcp_notsent_lowat(MAX_UNSENT);
     let _ = socket.set_tcp_keepalive(&keepalive);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::TcpStream as Connection;
+
+    use super::*;
+
+    /// The backlog of the standard library is 128.
+    #[tokio::test]
+    async fn many_connections_wait_to_be_accepted() {
+        let system = fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        let many = system.trim().parse::<usize>().unwrap().min(300);
+        let any_port = "127.0.0.1:0".parse().unwrap();
+        let listening = listen([any_port], &[]).await.unwrap();
+        let address = listening[0].address().unwrap();
+        let timeout = Duration::from_secs(20);
+        let connect = |_| Connection::connect_timeout(&address, timeout).unwrap();
+        let waiting: Vec<_> = (0..many).map(connect).collect();
+        assert_eq!(waiting.len(), many);
+    }
+
+    #[tokio::test]
+    async fn accepted_connections_inherit_the_options() {
+        let listening = listen(["127.0.0.1:0".parse().unwrap()], &[]).await.unwrap();
+        let _connection = Connection::connect(listening[0].address().unwrap()).unwrap();
+        let (accepted, _) = listening[0].listener.accept().await.unwrap();
+        let socket = SockRef::from(&accepted);
+        assert_eq!(socket.tcp_notsent_lowat().unwrap(), MAX_UNSENT);
+        assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
+    }
 }

@@ -2,7 +2,7 @@
 
 mod examine;
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 
-    /// Print the nftables rules for interception, and exit
+    /// Print the nftables rules for interception, after nft has checked them, and exit
     #[arg(long)]
     print_rules: bool,
 }
@@ -80,8 +80,8 @@ fn help() -> String {
         "Example: sunder proxy --config proxy.toml, with this in proxy.toml\n\n{EXAMPLE}\n\
          Then: curl --socks5-hostname 127.0.0.1:1080 http://localhost/\n\n\
          Further settings, above the first [[channel]]: threshold, integrity, rng, intercept_port,\n\
-         intercept_from, max_streams, on_lost_channel, lost_channel_timeout_s; and below:\n\
-         [pool], [[peer]], [directory], [[uplink]]. docs/guides/micss.md has a table of them."
+         intercept_from, intercept_refuse, max_streams, on_lost_channel, lost_channel_timeout_s;\n\
+         and below: [pool], [[peer]], [directory], [[uplink]]. docs/guides/micss.md has a table of them."
     )
 }
 
@@ -101,6 +101,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn print_rules(config: &ClientConfig) -> Result<(), Failure> {
     let nothing = "nothing is to be intercepted: set intercept, as in intercept = \"tcp dport 80\"";
     let intercept = config.intercept.as_ref().ok_or_else(|| Failure::Usage(nothing.into()))?;
+    match intercept.check() {
+        Ok(()) => {}
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+            console::warning(&format!("the rules are not checked: {error}"));
+        }
+        Err(error) => return Err(Failure::Failed(error.to_string())),
+    }
     console::print(intercept.rules().as_bytes())
 }
 
@@ -219,6 +226,12 @@ fn risks(config: &ClientConfig, route: impl Fn(&Uplink<'_>) -> Option<Route>) ->
         let fix =
             "leave intercept_port out, or choose one below 1024 that no service of this host has";
         risks.push(risk("intercept_port", what, fix));
+    }
+    if config.intercept.as_ref().is_some_and(|one| one.refused().is_none()) {
+        let what = "UDP leaves in the clear: DNS (port 53) and QUIC (port 443) of applications show where \
+                    they connect to";
+        let fix = "set intercept_refuse = [\"quic\", \"dns\"], or [] to let them leave";
+        risks.push(risk("intercept_refuse", what, fix));
     }
     if config.intercept.is_some() && intercept::lacks_ipv6() {
         let what = "lo has no IPv6 (net.ipv6.conf.lo.disable_ipv6 is 1), so the packets of this host's \

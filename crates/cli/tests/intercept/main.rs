@@ -2,9 +2,12 @@
 //! user namespaces, prints that the tests were skipped.
 
 mod captures;
+mod clear_protocols;
+mod emptied;
 #[path = "../emulation/mod.rs"]
 mod emulation;
 mod matrix;
+mod older;
 mod programs;
 mod rules;
 mod sent_ahead;
@@ -64,8 +67,20 @@ fn main() -> ExitCode {
         states::restored,
         states::killed_with_connections_under_way,
         states::older_than_the_proxy,
+        older::older_pushes_are_reset,
+        older::older_downloads_are_reset,
+        older::older_uploads_are_reset,
+        older::older_silent_applications_are_reset,
+        older::older_silent_servers_are_reset,
         states::answers_are_not_intercepted,
         states::other_hosts_are_served_only_if_configured,
+        emptied::a_table_emptied_twice_is_restored,
+        emptied::chains_emptied_twice_are_restored,
+        emptied::a_table_removed_twice_is_restored,
+        clear_protocols::quic_and_dns_leave_with_a_warning,
+        clear_protocols::quic_is_refused,
+        clear_protocols::quic_and_dns_are_refused,
+        clear_protocols::chromium_uses_tcp_instead_of_quic,
         sent_ahead::packets_sent_ahead_prevent_no_interception,
         rules::installed_rules_match_printed_rules,
         rules::a_stop_removes_the_rules,

@@ -148,6 +148,12 @@ pub(crate) fn without_capabilities_nothing_remains() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("CAP_NET_ADMIN"), "{said}");
     assert_eq!(told(&topology, "client"), before);
+    // The rules can be printed, unchecked.
+    let printing = [&arguments[..], &["--print-rules"]].concat();
+    let printed = topology.run("client", "setpriv", &printing);
+    let said = String::from_utf8(printed.stderr).unwrap();
+    assert!(printed.status.success() && said.contains("the rules are not checked"), "{said}");
+    assert!(printed.stdout.starts_with(b"table inet sunder_522 {"), "{said}");
 }
 
 pub(crate) fn invalid_nft_expressions_are_refused() {
@@ -155,6 +161,12 @@ pub(crate) fn invalid_nft_expressions_are_refused() {
     let before = told(&topology, "client");
     let said = refused(&topology, "intercept = \"tcp dport no-such-service\"");
     assert!(said.contains("error: nft refuses: "), "{said}");
+    let config = topology.proxy_toml("intercept = \"tcp dport no-such-service\"");
+    let arguments = ["proxy", "--print-rules", "--config", config.to_str().unwrap()];
+    let printed = topology.run("client", SUNDER, &arguments);
+    let said_of_printed = String::from_utf8(printed.stderr).unwrap();
+    assert_eq!((printed.status.code(), printed.stdout.len()), (Some(1), 0), "{said_of_printed}");
+    assert!(said_of_printed.contains("error: nft refuses: "), "{said_of_printed}");
     let said = refused(&topology, "intercept = \"tcp dport 80; flush ruleset\"");
     assert!(
         said.contains("line 1: intercept = \"tcp dport 80; flush ruleset\": write what"),

@@ -11,6 +11,7 @@ pub struct Intercept {
     pub(crate) matching: Matching,
     pub(crate) port: u16,
     pub(crate) from: Vec<Interface>,
+    pub(crate) refused: Option<Vec<ClearProtocol>>,
 }
 
 /// The expression with which nftables selects TCP connections, as in `tcp dport { 80, 443 }`.
@@ -20,6 +21,20 @@ pub struct Matching(pub(crate) String);
 /// The name of an interface on which connections of other hosts arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface(pub(crate) String);
+
+/// A protocol that is not intercepted and shows in the clear where applications connect to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClearProtocol {
+    /// UDP to port 443, for which browsers use TCP instead if it is refused.
+    Quic,
+    /// Look-ups of names, by UDP and TCP to port 53.
+    Dns,
+}
+
+/// The text is not the name of such a protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("name what is refused: quic or dns")]
+pub struct ClearProtocolError;
 
 /// The text is not an expression that only compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,11 +80,34 @@ impl FromStr for Interface {
     }
 }
 
+impl FromStr for ClearProtocol {
+    type Err = ClearProtocolError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "quic" => Ok(Self::Quic),
+            "dns" => Ok(Self::Dns),
+            _ => Err(ClearProtocolError),
+        }
+    }
+}
+
 impl Intercept {
     /// Redirects matching connections to this port: those of this host, and those of other hosts
     /// that arrive on one of these interfaces.
     pub fn new(matching: Matching, port: u16, from: Vec<Interface>) -> Self {
-        Self { matching, port, from }
+        Self { matching, port, from, refused: None }
+    }
+
+    /// Refuses these protocols to the hosts whose connections are intercepted.
+    #[must_use]
+    pub fn with_refused(self, refused: Vec<ClearProtocol>) -> Self {
+        Self { refused: Some(refused), ..self }
+    }
+
+    /// The protocols that are refused; `None` if that is not configured.
+    pub fn refused(&self) -> Option<&[ClearProtocol]> {
+        self.refused.as_deref()
     }
 
     /// The port.
@@ -114,6 +152,15 @@ mod tests {
             "tcp dport 80 # all",
         ] {
             assert_eq!(text.parse::<Matching>(), Err(MatchingError), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn only_known_protocols_are_refused() {
+        assert_eq!("quic".parse(), Ok(ClearProtocol::Quic));
+        assert_eq!("dns".parse(), Ok(ClearProtocol::Dns));
+        for name in ["", "QUIC", "udp", "443"] {
+            assert_eq!(name.parse::<ClearProtocol>(), Err(ClearProtocolError), "{name:?}");
         }
     }
 

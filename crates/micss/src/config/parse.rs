@@ -35,6 +35,7 @@ const CLIENT: &[Key] = &[
     key("", "intercept", "\"tcp dport { 80, 443 }\""),
     key("", "intercept_port", "522"),
     key("", "intercept_from", "[\"eth0\"]"),
+    key("", "intercept_refuse", "[\"quic\", \"dns\"]"),
     key("", "channel", "[{ server = \"192.0.2.10:7000\" }]"),
     key("channel", "server", "\"192.0.2.10:7000\""),
     key("channel", "source", "\"192.0.2.20\""),
@@ -241,8 +242,16 @@ fn intercept(table: &Table<'_>) -> Option<Intercept> {
     let port = table.get("intercept_port").and_then(|port| port.whole_in(1..=65_535));
     let from = table.get("intercept_from").and_then(|from| from.list()).unwrap_or_default();
     let from = from.iter().filter_map(|name| advised(name, "intercept_from:")).collect();
+    let refused = table.get("intercept_refuse").and_then(|refused| refused.list());
+    let refused = refused.map(|list| {
+        list.iter().filter_map(|name| advised(name, "intercept_refuse:")).collect::<Vec<_>>()
+    });
     let matching = advised(&table.get("intercept")?, "intercept =")?;
-    Some(Intercept::new(matching, port.unwrap_or(INTERCEPT_PORT), from))
+    let intercept = Intercept::new(matching, port.unwrap_or(INTERCEPT_PORT), from);
+    Some(match refused {
+        Some(refused) => intercept.with_refused(refused),
+        None => intercept,
+    })
 }
 
 /// What a text means. The error says what to write in its place.

@@ -19,7 +19,7 @@ use tracing::warn;
 use self::application::ListenerKind;
 use self::peers::Peers;
 use crate::config::ClientConfig;
-use crate::net::intercept::{Changes, InstalledRules, Intercept};
+use crate::net::intercept::{InstalledRules, InstalledTables, Intercept};
 use crate::net::metrics::StreamMetrics;
 use crate::net::socket::reset;
 use crate::net::stop::drain;
@@ -29,9 +29,9 @@ use service::listening::{Listening, listen};
 use service::log::LogRateLimiter;
 use service::reload::{Reload, Reloader, reloads};
 
-/// The minimum interval of checks of the rules, so that a program that changes many costs little
-/// time here.
-const MIN_RESTORE_INTERVAL: Duration = Duration::from_millis(100);
+/// The minimum interval between restorations of the rules, so that a program that changes them
+/// again and again costs little time here.
+const MIN_RESTORE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// After how long the client tries again to restore rules.
 const RESTORE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -46,8 +46,8 @@ pub struct Client {
     installed: Option<Arc<InstalledRules>>,
     /// Rules that are in force only for connections that they have intercepted already.
     retired: Vec<Weak<InstalledRules>>,
-    /// Notifies of changes to rules. Exists once this client has rules.
-    changes: Option<Changes>,
+    /// Exists once this client has rules.
+    tables: Option<Arc<InstalledTables>>,
 }
 
 /// Reports the status of a client, and changes its configuration. Clones are for the same client.
@@ -83,13 +83,16 @@ impl Client {
     async fn start(config: ClientConfig) -> io::Result<Self> {
         let (listening, kinds) = listen_all(&config, None, Vec::new()).await?;
         let peers = peers(&config, None).await?;
-        let changes = config.intercept.as_ref().map(|_| Changes::new()).transpose()?;
+        let tables = config.intercept.as_ref().map(|_| InstalledTables::new());
+        let tables = tables.transpose()?.map(Arc::new);
         // No further step can fail: the new rules replace existing ones, and stay.
-        let installed = config.intercept.clone().map(Intercept::install).transpose()?.map(Arc::new);
+        let installed = config.intercept.clone().zip(tables.as_ref());
+        let installed = installed.map(|(intercept, tables)| intercept.install(tables));
+        let installed = installed.transpose()?.map(Arc::new);
         let in_force = Arc::new(Mutex::new(Arc::new(ActiveConfig { config, peers })));
         let (reloader, reloads) = reloads();
         let handle = Handle { stream_metrics: Arc::new(StreamMetrics::new()), in_force, reloader };
-        Ok(Self { handle, reloads, listening, kinds, installed, retired: Vec::new(), changes })
+        Ok(Self { handle, reloads, listening, kinds, installed, retired: Vec::new(), tables })
     }
 
     /// The addresses on which it listens: SOCKS5 first if configured, then the forwards in their
@@ -147,7 +150,7 @@ impl Client {
                     }
                 }
                 Some(_) = finished.join_next() => {}
-                () = changed(self.changes.as_ref(), pause, &stream_metrics) => {
+                () = changed(self.tables.as_deref(), pause, &stream_metrics) => {
                     restore(self.installed.as_ref(), &self.retired, &stream_metrics);
                     pause = Instant::now() + MIN_RESTORE_INTERVAL;
                 }
@@ -188,9 +191,11 @@ impl Client {
         self.retired.retain(|retired| retired.strong_count() > 0);
         let installed = match new {
             Some(new) => {
-                if self.changes.is_none() {
-                    self.changes = Some(Changes::new()?);
-                }
+                let tables = match &self.tables {
+                    Some(tables) => Arc::clone(tables),
+                    None => Arc::new(InstalledTables::new()?),
+                };
+                self.tables = Some(Arc::clone(&tables));
                 let retired = self.retired.iter().filter_map(Weak::upgrade);
                 let mut known = self.installed.clone().into_iter().chain(retired);
                 // A table is named after its port, so there is one for each port.
@@ -199,7 +204,7 @@ impl Client {
                         known.replace(new)?;
                         known
                     }
-                    None => Arc::new(new.install()?),
+                    None => Arc::new(new.install(&tables)?),
                 })
             }
             None => None,
@@ -249,10 +254,10 @@ impl Handle {
 
 /// Waits until rules have changed, and at least for a pause. If the rules could not be restored,
 /// waits for a short time only.
-async fn changed(changes: Option<&Changes>, pause: Instant, stream_metrics: &StreamMetrics) {
-    let Some(changes) = changes else { return pending().await };
+async fn changed(tables: Option<&InstalledTables>, pause: Instant, stream_metrics: &StreamMetrics) {
+    let Some(tables) = tables else { return pending().await };
     let is_unrestored = stream_metrics.unrestored.load(Ordering::Relaxed);
-    next_attempt(changes.next(), pause, is_unrestored).await;
+    next_attempt(tables.changed(), pause, is_unrestored).await;
 }
 
 async fn next_attempt(change: impl Future<Output = ()>, pause: Instant, is_unrestored: bool) {

@@ -7,31 +7,36 @@
 //! never leaves in the clear: also if no program listens on the port, or another program does, or a
 //! listener is missing. After a failed start, a table remains that refuses what matches.
 
-mod changes;
+mod challenge;
 mod nft;
 mod program;
 mod rules;
+mod tables;
 
 use std::collections::HashSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tracing::{error, warn};
 
-pub use crate::config::intercept::{Intercept, Interface, InterfaceError, Matching, MatchingError};
-pub(crate) use changes::Changes;
+pub use crate::config::intercept::{
+    ClearProtocol, ClearProtocolError, Intercept, Interface, InterfaceError, Matching,
+    MatchingError,
+};
+use challenge::OlderConnections;
 use nft::{RIGHTS, nft};
 pub use rules::OWN_MARK;
 use rules::removal;
 use service::listening::Listening;
+pub(crate) use tables::InstalledTables;
 
 /// The maximum number of connections that wait to be accepted.
-const BACKLOG: u32 = 1024;
+const BACKLOG: u32 = 4096;
 
 impl Intercept {
     /// Whether any user of this host can listen on the port, and so keep the client from starting.
@@ -107,7 +112,9 @@ impl Intercept {
     /// Checks that the rules could be installed, and changes nothing.
     ///
     /// # Errors
-    /// If `nft` is missing, or the kernel would reject the rules: the message, in one line.
+    /// If `nft` is missing ([`ErrorKind::NotFound`]), this process has no right to use it
+    /// ([`ErrorKind::PermissionDenied`]), or the kernel would reject the rules: the message, in one
+    /// line.
     pub fn check(&self) -> io::Result<()> {
         nft::check(&self.rules())
     }
@@ -116,11 +123,14 @@ impl Intercept {
     ///
     /// # Errors
     /// If `nft` is missing or the kernel rejects the rules. Then nothing has changed.
-    pub(crate) fn install(self) -> io::Result<InstalledRules> {
-        let removal = format!("{}{}", removal(&self.table()), removal(&self.refusing_table()));
-        nft(&format!("{removal}{}", self.rules()))?;
-        let rules = ActiveRules::new(self.rules(), self, Vec::new());
-        Ok(InstalledRules { rules: Mutex::new(rules) })
+    pub(crate) fn install(self, tables: &Arc<InstalledTables>) -> io::Result<InstalledRules> {
+        let older = OlderConnections::list(self.serves_others());
+        let text = self.rules();
+        let removal = format!("{}{}", removal(&self.refusing_table()), removal(&self.table()));
+        tables.install(&self.table(), &format!("{removal}{text}"))?;
+        older.challenge();
+        let rules = ActiveRules { text, intercept: self, earlier: Vec::new(), is_missing: false };
+        Ok(InstalledRules { tables: Arc::clone(tables), rules: Mutex::new(rules) })
     }
 
     /// After a failed start: makes the kernel refuse connections that match, so that they do not
@@ -165,28 +175,34 @@ impl Intercept {
 /// Rules that are in force until this is dropped. Connections that they intercept need them until
 /// their end.
 pub(crate) struct InstalledRules {
+    tables: Arc<InstalledTables>,
     rules: Mutex<ActiveRules>,
 }
 
 struct ActiveRules {
-    /// The input of `nft`, and its listing of the result; `None` if it cannot be listed.
+    /// The input of `nft`.
     text: String,
-    shown: Option<String>,
     intercept: Intercept,
     /// The rules whose connections may still be open.
     earlier: Vec<Intercept>,
+    /// Another program has removed or changed them, and they could not be restored.
+    is_missing: bool,
 }
 
 impl ActiveRules {
-    /// The rules of a table that has just been installed.
-    fn new(text: String, intercept: Intercept, earlier: Vec<Intercept>) -> Self {
-        Self { shown: nft::table(&intercept.table()).ok(), text, intercept, earlier }
-    }
-
     /// All earlier rules and these, each once, for the rules that replace them.
     fn with_those_before(&self) -> Vec<Intercept> {
         let earlier = self.earlier.iter().filter(|one| **one != self.intercept);
         earlier.chain([&self.intercept]).cloned().collect()
+    }
+
+    /// Puts `text` in force, in place of the table that there is, if any.
+    fn install(&mut self, tables: &InstalledTables, text: String) -> io::Result<()> {
+        let table = self.intercept.table();
+        tables.install(&table, &format!("{}{text}", removal(&table)))?;
+        self.text = text;
+        self.is_missing = false;
+        Ok(())
     }
 }
 
@@ -199,8 +215,10 @@ impl InstalledRules {
         let mut rules = self.rules();
         let earlier = rules.with_those_before();
         let text = rules::in_force(&others, &earlier);
-        nft(&format!("{}{text}", removal(&others.table())))?;
-        *rules = ActiveRules::new(text, others, earlier);
+        let older = OlderConnections::list(others.serves_others());
+        rules.install(&self.tables, text)?;
+        older.challenge();
+        (rules.intercept, rules.earlier) = (others, earlier);
         Ok(())
     }
 
@@ -212,23 +230,27 @@ impl InstalledRules {
     pub(crate) fn restore(&self) -> io::Result<bool> {
         let mut rules = self.rules();
         let table = rules.intercept.table();
-        let found = nft::table(&table).ok();
-        if found.is_some() && found == rules.shown {
+        if !rules.is_missing && !self.tables.is_changed(&table) {
             return Ok(false);
         }
-        let restored = nft(&format!("{}{}", removal(&table), rules.text));
-        rules.shown = nft::table(&table).ok();
+        let text = rules.text.clone();
+        let older = OlderConnections::list(rules.intercept.serves_others());
+        let restored = rules.install(&self.tables, text);
+        older.challenge();
         match &restored {
             Ok(()) => warn!(
                 table,
                 "another program has removed or changed the rules of interception, which are restored: \
                  connections may have gone out IN THE CLEAR meanwhile"
             ),
-            Err(error) => error!(
-                table, %error,
-                "another program has removed or changed the rules of interception, and they cannot be \
-                 restored: connections go out IN THE CLEAR"
-            ),
+            Err(error) => {
+                rules.is_missing = true;
+                error!(
+                    table, %error,
+                    "another program has removed or changed the rules of interception, and they cannot be \
+                     restored: connections go out IN THE CLEAR"
+                );
+            }
         }
         restored.map(|()| true)
     }
@@ -236,16 +258,9 @@ impl InstalledRules {
     /// Intercepts no new connections, and keeps serving those already intercepted.
     pub(crate) fn retire(&self) {
         let mut rules = self.rules();
-        let table = rules.intercept.table();
         let text = rules::retired(&rules.intercept, &rules.earlier);
-        match nft(&format!("{}{text}", removal(&table))) {
-            Ok(()) => {
-                rules.text = text;
-                rules.shown = nft::table(&table).ok();
-            }
-            Err(error) => {
-                warn!(%error, "connections are still intercepted, and refused, until the last of them ends");
-            }
+        if let Err(error) = rules.install(&self.tables, text) {
+            warn!(%error, "connections are still intercepted, and refused, until the last of them ends");
         }
     }
 
@@ -267,7 +282,7 @@ impl Drop for InstalledRules {
             error!("the rules stay, and what they match is refused: nft delete table inet {table}");
             return;
         }
-        if let Err(error) = nft(&removal(&table)) {
+        if let Err(error) = self.tables.remove(&table) {
             warn!(%error, "rules are left behind");
         }
     }

@@ -167,7 +167,7 @@ pub(crate) struct StreamMetrics {
     pub(crate) restored: Counter,
     /// Whether rules are missing that cannot be restored.
     pub(crate) unrestored: AtomicBool,
-    said: Mutex<[LogRateLimiter; 5]>,
+    said: Mutex<[LogRateLimiter; 6]>,
 }
 
 /// Events that strangers, or an attacker on a channel, can cause as often as they like. Their log
@@ -176,6 +176,8 @@ pub(crate) struct StreamMetrics {
 pub(crate) enum LogEvent {
     /// Something that no valid client does.
     Strange,
+    /// An application that does not speak SOCKS5, or asks for what is not supported.
+    NotSocks,
     /// A request that is refused.
     Refused,
     /// A request for a service that is not on the allow-list.

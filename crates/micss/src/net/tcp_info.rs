@@ -10,14 +10,23 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use libc::{IPPROTO_TCP, TCP_INFO, TCP_KEEPCNT, TCP_KEEPIDLE, c_int, socklen_t, tcp_info};
+use libc::{SO_BUF_LOCK, SO_RCVBUF, SOL_SOCKET, TCP_WINDOW_CLAMP};
 use tokio::net::TcpStream;
+
+use crate::protocol::receive_buffer::BufferSize;
 
 /// After how many seconds of silence on a connection the kernel sends keepalives by itself.
 pub(crate) const KEEPALIVE_S: u16 = 60;
 
 /// The number of unanswered keepalives after which the kernel closes a connection: its maximum.
 /// With one every 15 s that is half an hour, longer than any stream waits.
-const MAX_KEEPALIVES: u16 = 127;
+const MAX_KEEPALIVES: c_int = 127;
+
+/// The default of the largest buffer that a program may set, `net.core.rmem_max`.
+const DEFAULT_RMEM_MAX: c_int = 212_992;
+
+/// The bit of `SO_BUF_LOCK` that keeps the kernel from changing a receive buffer.
+const RECEIVE_BUFFER_LOCK: c_int = 2;
 
 /// The kernel's information on a connection.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +76,7 @@ pub(crate) fn send_keepalive(socket: RawFd) {
 
 /// Restores the usual keepalives.
 pub(crate) fn restore_keepalive(socket: RawFd) {
-    set(socket, TCP_KEEPIDLE, KEEPALIVE_S);
+    set(socket, TCP_KEEPIDLE, KEEPALIVE_S.into());
 }
 
 /// Keeps the kernel from closing the connection, which its user decides.
@@ -75,14 +84,40 @@ pub(crate) fn extend_keepalive(socket: RawFd) {
     set(socket, TCP_KEEPCNT, MAX_KEEPALIVES);
 }
 
-fn set(socket: RawFd, option: c_int, value: u16) {
-    let value = c_int::from(value);
-    let Ok(len) = socklen_t::try_from(size_of::<c_int>()) else { return };
+/// Sets how many bytes the kernel holds of a connection before they are read. A kernel that could
+/// not lift the limit again (before Linux 5.14) does not set it.
+pub(crate) fn set_receive_buffer(socket: &TcpStream, size: BufferSize) {
+    let socket = socket.as_raw_fd();
+    match size {
+        BufferSize::Limited(bytes) => {
+            if set_at(SOL_SOCKET, socket, SO_BUF_LOCK, RECEIVE_BUFFER_LOCK) {
+                // Without this the window would stay that of the first buffer.
+                set(socket, TCP_WINDOW_CLAMP, c_int::MAX / 2);
+                // The kernel doubles the value.
+                let half = c_int::try_from(bytes / 2).unwrap_or(c_int::MAX);
+                set_at(SOL_SOCKET, socket, SO_RCVBUF, half);
+            }
+        }
+        BufferSize::Automatic => {
+            // The kernel enlarges a buffer when more is read in a round trip than before, for which
+            // there must be room.
+            set_at(SOL_SOCKET, socket, SO_RCVBUF, DEFAULT_RMEM_MAX);
+            set_at(SOL_SOCKET, socket, SO_BUF_LOCK, 0);
+        }
+    }
+}
+
+fn set(socket: RawFd, option: c_int, value: c_int) {
+    set_at(IPPROTO_TCP, socket, option, value);
+}
+
+/// Sets an option. Returns whether the kernel accepts it.
+fn set_at(level: c_int, socket: RawFd, option: c_int, value: c_int) -> bool {
+    let Ok(len) = socklen_t::try_from(size_of::<c_int>()) else { return false };
     // A connection that rejects options is broken, which the next read or write reports. SAFETY:
     // the kernel reads `len` bytes, which is the value's size. If the descriptor were another
     // file's by now, that would be no error of memory.
-    let _ =
-        unsafe { libc::setsockopt(socket, IPPROTO_TCP, option, (&raw const value).cast(), len) };
+    unsafe { libc::setsockopt(socket, level, option, (&raw const value).cast(), len) == 0 }
 }
 
 /// The kernel's information on a connection. An older kernel fills fewer fields, and leaves the

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use crate::protocol::target::{Host, Target, TargetError};
 
@@ -46,9 +46,20 @@ impl FromStr for Allowed {
         let address =
             address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
         let network = format!("{address}/{prefix}").parse().map_err(|_| TargetError::BadNetwork)?;
+        let network = canonical(network);
         let port = port.parse().map_err(|_| TargetError::BadPort)?;
         Ok(Self::Network { network, port })
     }
+}
+
+/// A network of IPv4 addresses that are mapped to IPv6 is that of the IPv4 addresses.
+fn canonical(network: IpNet) -> IpNet {
+    let mapped = match network {
+        IpNet::V4(_) => None,
+        IpNet::V6(v6) => v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96)),
+    };
+    let mapped = mapped.and_then(|(address, prefix)| Ipv4Net::new(address, prefix).ok());
+    mapped.map_or(network, IpNet::V4)
 }
 
 impl fmt::Display for Allowed {
@@ -82,6 +93,10 @@ mod tests {
             ("[fd00::]/8:80", "[fe00::1]:80", false),
             ("[::]/0:80", "[2001:db8::1]:80", true),
             ("[::]/0:80", "192.0.2.1:80", false),
+            ("127.0.0.0/8:80", "[::ffff:127.0.0.1]:80", true),
+            ("[::ffff:127.0.0.0]/104:80", "127.0.0.1:80", true),
+            ("[::ffff:127.0.0.1]:80", "127.0.0.1:80", true),
+            ("[::]/0:80", "[::ffff:127.0.0.1]:80", false),
             ("example.org:80", "EXAMPLE.org:80", true),
             ("127.0.0.1:80", "localhost:80", false),
         ] {

@@ -12,7 +12,7 @@ pub const NO_METHOD: [u8; 2] = [5, 0xFF];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SocksError {
     /// Another version, or not SOCKS.
-    #[error("not SOCKS5: the first byte is {0}")]
+    #[error("{}", other_protocol(*.0))]
     Version(u8),
     /// The client requires a password.
     #[error("the client offers no connection without a password")]
@@ -23,6 +23,16 @@ pub enum SocksError {
     /// The target is invalid.
     #[error("the target: {0}")]
     Target(#[from] TargetError),
+}
+
+/// What the first byte of a connection that is not SOCKS5 says of it, and what to do.
+fn other_protocol(first: u8) -> String {
+    match first {
+        4 => "SOCKS4: set the application to SOCKS5".to_owned(),
+        b'A'..=b'Z' => "HTTP: set the application to SOCKS5, not to an HTTP proxy".to_owned(),
+        0x16 => "TLS: set the application to SOCKS5, without TLS".to_owned(),
+        _ => format!("not SOCKS5: the first byte is {first}"),
+    }
 }
 
 /// Parses a client's greeting.
@@ -95,7 +105,11 @@ mod tests {
         assert_eq!(parse_greeting(&[5, 3, 2]), Ok(Parsed::Missing(2)));
         assert_eq!(parse_greeting(&[5, 1, 2]), Err(SocksError::NoMethod));
         assert_eq!(parse_greeting(&[5, 0]), Err(SocksError::NoMethod));
-        assert_eq!(parse_greeting(b"GET /"), Err(SocksError::Version(b'G')));
+        for (bytes, named) in [(&b"GET /"[..], "HTTP"), (&[4, 1], "SOCKS4"), (&[0x16, 3], "TLS")] {
+            let error = parse_greeting(bytes).unwrap_err();
+            assert!(matches!(error, SocksError::Version(first) if first == bytes[0]), "{error:?}");
+            assert!(error.to_string().starts_with(named), "{error}");
+        }
     }
 
     #[test]

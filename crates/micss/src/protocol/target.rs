@@ -18,7 +18,8 @@ pub struct Target {
 /// A host: an address, or a name that the server resolves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// An address.
+    /// An address. An IPv4 address that is mapped to IPv6, as `::ffff:127.0.0.1`, is that IPv4
+    /// address.
     Address(IpAddr),
     /// A name of 1 to 255 bytes, in lower case: letters, digits, hyphens, underscores and dots. Not
     /// an address.
@@ -60,7 +61,7 @@ pub enum Parsed<T> {
 impl Target {
     /// A target with an address.
     pub fn address(address: SocketAddr) -> Self {
-        Self { host: Host::Address(address.ip()), port: address.port() }
+        Self { host: Host::Address(address.ip().to_canonical()), port: address.port() }
     }
 
     /// The host.
@@ -92,7 +93,7 @@ impl Target {
         };
         let host = match (head, <[u8; 4]>::try_from(address), <[u8; 16]>::try_from(address)) {
             (1, Ok(v4), _) => Host::Address(Ipv4Addr::from(v4).into()),
-            (1, _, Ok(v6)) => Host::Address(Ipv6Addr::from(v6).into()),
+            (1, _, Ok(v6)) => Host::Address(Ipv6Addr::from(v6).to_canonical()),
             _ => parse_host(address)?,
         };
         Ok(Parsed::Done(Self { host, port: u16::from_be_bytes([*high, *low]) }, end))
@@ -140,7 +141,7 @@ fn parse_host(bytes: &[u8]) -> Result<Host, TargetError> {
     let text = str::from_utf8(bytes).unwrap_or_default();
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match bracketed.unwrap_or(text).parse::<Ipv6Addr>() {
-        Ok(address) => Ok(Host::Address(address.into())),
+        Ok(address) => Ok(Host::Address(address.to_canonical())),
         Err(_) => parse_name(bytes),
     }
 }
@@ -261,12 +262,17 @@ mod tests {
             ("[::1]", "[::1]:80"),
             ("2001:DB8::7", "[2001:db8::7]:80"),
             ("[2001:db8:0:0:0:0:0:7]", "[2001:db8::7]:80"),
+            ("::ffff:127.0.0.1", "127.0.0.1:80"),
+            ("[::FFFF:7f00:1]", "127.0.0.1:80"),
         ] {
             let target = parse(name).unwrap();
             assert_eq!(target, expected.parse().unwrap(), "{name}");
             assert!(matches!(target.host(), Host::Address(_)), "{name}");
             assert_eq!(Target::parse(&target.encode()), Ok(target), "{name}");
         }
+        let mapped = [&[4][..], &Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets(), &[0, 80]].concat();
+        assert_eq!(Target::parse(&mapped).unwrap().to_string(), "127.0.0.1:80");
+        assert_eq!("[::ffff:127.0.0.1]:80".parse::<Target>().unwrap().to_string(), "127.0.0.1:80");
         for name in ["127.0.0.1.example.org", "1.2.3", "256.0.0.1", "a-1"] {
             assert!(matches!(parse(name).unwrap().host(), Host::Name(_)), "{name}");
         }

@@ -5,6 +5,7 @@ mod faults;
 mod loopback;
 mod operation;
 mod pattern;
+mod stalled;
 mod stream;
 mod tamper;
 mod testbed;

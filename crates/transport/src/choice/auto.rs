@@ -69,7 +69,7 @@ impl std::fmt::Debug for Chosen {
 /// Chooses a transport for a connection to a listener. What the path is like is taken from what is
 /// remembered, or measured while TCP connects.
 pub(crate) fn choose(to: SocketAddr, options: &Options) -> Chosen {
-    if to.ip().is_loopback() {
+    if to.ip().to_canonical().is_loopback() {
         let plain = Choosing::new(to, options, Cache::of_user());
         return plain.without_path("tcp is the fastest on one host");
     }

@@ -79,7 +79,7 @@ fn examine_one(to: SocketAddr, options: &Options, exchange: Exchange) -> io::Res
 /// Measures the path to a listener for a transport that must know it. `None`: UDP does not pass, or
 /// there is no network between.
 pub(crate) fn measure(to: SocketAddr, options: &Options) -> io::Result<Option<PathEstimate>> {
-    if to.ip().is_loopback() {
+    if to.ip().to_canonical().is_loopback() {
         return Ok(None);
     }
     let own = probe::info(options.congestion.as_deref());

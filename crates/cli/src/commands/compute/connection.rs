@@ -149,7 +149,7 @@ fn note_without_encryption() {
 
 fn is_loopback(address: &str) -> bool {
     match address.parse::<SocketAddr>() {
-        Ok(address) => address.ip().is_loopback(),
+        Ok(address) => address.ip().to_canonical().is_loopback(),
         Err(_) => address.rsplit_once(':').is_some_and(|(host, _)| host == "localhost"),
     }
 }

@@ -61,13 +61,14 @@ fn the_examples_in_the_guide_are_correct() {
         with_forward,
         with_intercept,
         with_others,
+        with_refused,
         with_threshold,
         with_pool,
         with_peer,
         with_directory,
     ] = configurations(&guide)[..]
     else {
-        panic!("nine configurations")
+        panic!("ten configurations")
     };
     let server = Service::start("serve", serve, 3);
     assert_eq!(server.listening, printed(&guide, "serve"));
@@ -83,7 +84,7 @@ fn the_examples_in_the_guide_are_correct() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(
         directory.path().join("proxy.toml"),
-        [with_intercept, with_others, with_threshold, proxy].concat(),
+        [with_intercept, with_others, with_refused, with_threshold, proxy].concat(),
     )
     .unwrap();
     let command = guide.lines().find(|line| line.ends_with("--print-rules")).unwrap();

@@ -65,6 +65,20 @@ fn status_shows_the_traffic() {
 }
 
 #[test]
+fn other_protocols_at_the_socks_port_are_logged() {
+    let web = web_server(Vec::new(), 0);
+    let server = Service::server(2, &web.to_string());
+    let proxy = Service::proxy(&server);
+    let refuse = |sent: &[u8], reason: &str| {
+        let mut stream = TcpStream::connect(proxy.address(0)).unwrap();
+        stream.write_all(sent).unwrap();
+        assert!(matches!(stream.read_to_end(&mut Vec::new()), Ok(_) | Err(_)));
+        proxy.wait_for(reason);
+    };
+    refuse(b"CONNECT localhost:80 HTTP/1.1\r\n\r\n", "HTTP: set the application to SOCKS5");
+}
+
+#[test]
 fn a_scrape_is_answered() {
     let web = web_server(Vec::new(), 0);
     let server = Service::server(2, &web.to_string());

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tracing::field::display;
 use tracing::{debug, warn};
 
 use super::peers::Peers;
@@ -60,7 +61,14 @@ pub(super) async fn serve(
         ListenerKind::Socks => match timeout(SOCKS_TIMEOUT, negotiate(&mut application)).await {
             Ok(Ok(target)) => target,
             Ok(Err(error)) => {
-                debug!(%error, "not a SOCKS5 client");
+                // Something else than an error of the connection, as of a program that only tries
+                // whether the port is open.
+                if error.kind() != io::ErrorKind::InvalidData {
+                    debug!(%error, "a SOCKS5 client is gone");
+                } else if let Some(so_often) = stream_metrics.happened(LogEvent::NotSocks) {
+                    let peer = application.peer_addr().ok().map(display);
+                    warn!(peer, %error, so_often, "connections refused at the SOCKS5 port");
+                }
                 return None;
             }
             Err(_) => {

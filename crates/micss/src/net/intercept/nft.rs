@@ -71,8 +71,12 @@ fn run(arguments: &[&str], input: &str) -> io::Result<String> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let advice = if said.contains("not permitted") { RIGHTS } else { "" };
-    Err(io::Error::other(format!("{NFT} refuses: {}{advice}", reason(&said))))
+    let (kind, advice) = if said.contains("not permitted") {
+        (io::ErrorKind::PermissionDenied, RIGHTS)
+    } else {
+        (io::ErrorKind::Other, "")
+    };
+    Err(io::Error::new(kind, format!("{NFT} refuses: {}{advice}", reason(&said))))
 }
 
 /// The first line of the program's message, and the rule that it is about, which nft prints below.

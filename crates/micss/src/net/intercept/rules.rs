@@ -4,18 +4,33 @@
 //! `passing`).
 
 use std::fmt::Write;
+use std::fs;
 use std::slice;
 
-use crate::config::intercept::{Intercept, Interface};
+use crate::config::intercept::{ClearProtocol, Intercept, Interface};
 
 /// The mark of the client's own connections, which are not intercepted: "SN".
 pub const OWN_MARK: u32 = 0x534E_0000;
 
+/// The mark of the SYNs that challenge older connections (`challenge.rs`).
+pub(super) const CHALLENGE_MARK: u32 = OWN_MARK + 1;
+
 /// The first of the chains that refuse what is not intercepted. They are the last of the table.
 pub(super) const FIRST_REFUSING: &str = "chain leaving {";
 
+/// The label of connections whose first packet, a SYN, has arrived from another host. A connection
+/// that is older than the rules never gets it, whichever end the kernel takes for its originator.
+/// The kernel allocates no label, and sets none, for a connection that it knew before.
+const OPENED_BY_PEER: &str = "ct label 83";
+
 /// Accepts the answers of services to their clients. A connection never begins with such a packet.
-const ANSWERS: &str = "ct direction reply tcp flags & (syn | ack) != syn accept";
+fn answers() -> String {
+    format!("ct direction reply {OPENED_BY_PEER} tcp flags & (syn | ack) != syn accept")
+}
+
+/// Accepts resets, which carry no data. With one, the end of a connection that was refused answers
+/// the other end, so that this one ends, too.
+const RESETS: &str = "ct state established,invalid tcp flags & rst == rst accept";
 
 impl Intercept {
     /// The name of the table that intercepts.
@@ -115,27 +130,45 @@ impl Chains {
     }
 
     /// Refuses what matches and was not redirected, for any reason: the kernel does not redirect
-    /// packets that belong to no connection that it knows, nor packets that are excluded from
-    /// connection tracking. Of connections that were intercepted earlier, only such packets are
-    /// refused.
+    /// packets that belong to no connection that it knows, nor packets of connections that are
+    /// older than the rules, nor packets that are excluded from connection tracking. Of connections
+    /// that were intercepted earlier, only packets of no known connection are refused.
     fn refuse(&mut self, intercept: Option<&Intercept>, earlier: &[Intercept]) {
+        // A challenge is no packet of the connection that the kernel should track.
+        let untracked = format!("meta mark {CHALLENGE_MARK:#010x} notrack");
+        self.add("challenging", "filter hook output priority raw", &[&untracked]);
+        self.add("challenged", "filter hook prerouting priority raw", &[&untracked]);
+        let opening = "ct state new tcp flags & (fin | syn | rst | ack) == syn";
+        let set = OPENED_BY_PEER.replace("label", "label set");
+        self.add("opening", "filter hook prerouting priority -90", &[&format!("{opening} {set}")]);
         let dropped = |one: &Intercept| format!("{} ct state invalid drop", compared(one));
         let refused = |one: &Intercept| format!("{} reject with tcp reset", compared(one));
-        let verdicts = || {
-            let now =
-                intercept.into_iter().flat_map(|one| [(one, dropped(one)), (one, refused(one))]);
-            now.chain(earlier.iter().map(|one| (one, dropped(one))))
-        };
-        let mut leaving = vec![own(), LOCAL.to_owned(), ANSWERS.to_owned()];
-        leaving.extend(verdicts().map(|(_, verdict)| verdict));
+        // A late packet of an intercepted connection may be invalid and must not reset it. But if
+        // the kernel does not take up connections under way, all packets of older ones are invalid.
+        let current = intercept.into_iter().filter(|_| takes_up_connections());
+        let drops = || current.clone().chain(earlier).map(|one| (one, dropped(one)));
+        let refusals = || intercept.into_iter().map(|one| (one, refused(one)));
+        let marked = format!("meta mark {CHALLENGE_MARK:#010x}");
+        let mut leaving = vec![own(), format!("{marked} accept"), LOCAL.to_owned()];
+        leaving.extend(intercept.into_iter().flat_map(clear_protocols).map(str::to_owned));
+        leaving.push(answers());
+        leaving.extend(drops().map(|(_, verdict)| verdict));
+        leaving.push(RESETS.to_owned());
+        leaving.extend(refusals().map(|(_, verdict)| verdict));
         let leaving: Vec<&str> = leaving.iter().map(String::as_str).collect();
         self.add("leaving", "filter hook output priority -90", &leaving);
-        let passing = verdicts().filter(|(one, _)| one.serves_others());
-        let mut passing: Vec<String> = passing
-            .map(|(one, verdict)| format!("iifname {} {verdict}", names(&one.from)))
-            .collect();
-        if !passing.is_empty() {
-            passing.insert(0, ANSWERS.to_owned());
+        let forwarded = |(one, verdict): (&Intercept, String)| {
+            one.serves_others().then(|| format!("iifname {} {verdict}", names(&one.from)))
+        };
+        let protocols = intercept.into_iter().flat_map(|one| {
+            clear_protocols(one).into_iter().map(move |verdict| (one, verdict.to_owned()))
+        });
+        let protocols: Vec<String> = protocols.filter_map(forwarded).collect();
+        let drops: Vec<String> = drops().filter_map(forwarded).collect();
+        let refusals: Vec<String> = refusals().filter_map(forwarded).collect();
+        if !drops.is_empty() || !refusals.is_empty() {
+            let passing =
+                [protocols, vec![answers()], drops, vec![RESETS.to_owned()], refusals].concat();
             let passing: Vec<&str> = passing.iter().map(String::as_str).collect();
             self.add("passing", "filter hook forward priority -90", &passing);
         }
@@ -145,6 +178,22 @@ impl Chains {
         self.0.truncate(self.0.trim_end().len());
         self.0 + "\n}\n"
     }
+}
+
+/// Whether the kernel takes up connections that are under way: `nf_conntrack_tcp_loose`.
+fn takes_up_connections() -> bool {
+    let loose = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_tcp_loose");
+    loose.map_or(true, |loose| loose.trim() != "0")
+}
+
+/// Refuses protocols that would leave in the clear. Applications learn that at once.
+fn clear_protocols(intercept: &Intercept) -> Vec<&'static str> {
+    let verdicts = |protocol: &ClearProtocol| match protocol {
+        ClearProtocol::Quic => &["udp dport 443 reject"][..],
+        ClearProtocol::Dns => &["udp dport 53 reject", "tcp dport 53 reject with tcp reset"],
+    };
+    let refused = intercept.refused.iter().flatten();
+    refused.flat_map(verdicts).copied().collect()
 }
 
 /// Accepts the client's own connections.

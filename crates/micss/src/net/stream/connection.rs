@@ -15,7 +15,10 @@ use tracing::warn;
 
 use crate::net::metrics::ChannelMetrics;
 use crate::net::paths::path::{Path, Registration};
+use crate::net::stream::open_count::are_many_open;
+use crate::net::tcp_info::set_receive_buffer;
 use crate::protocol::incoming::Loss;
+use crate::protocol::receive_buffer::ReceiveBuffer;
 
 /// A channel's connection, and the metrics of the channel.
 pub(crate) struct ChannelConnection {
@@ -28,6 +31,7 @@ pub(crate) struct ChannelConnection {
     /// The channel's index: at a client among all configured channels, of which a stream may have
     /// fewer.
     pub(crate) place: usize,
+    buffer: ReceiveBuffer,
     /// Whether its loss has been counted.
     is_counted: bool,
     /// Whether the stream goes on without it.
@@ -38,7 +42,8 @@ impl ChannelConnection {
     /// Counts the bytes that are read and written from now on.
     pub(crate) fn new(socket: TcpStream, metrics: Arc<ChannelMetrics>, place: usize) -> Self {
         let (is_counted, is_given_up) = (false, false);
-        Self { registration: None, socket, path: None, metrics, place, is_counted, is_given_up }
+        let (registration, path, buffer) = (None, None, ReceiveBuffer::default());
+        Self { registration, socket, path, metrics, place, buffer, is_counted, is_given_up }
     }
 
     /// Registers the connection with its path.
@@ -90,10 +95,10 @@ impl ChannelConnection {
 
     /// Its halves, which count bytes as it does.
     pub(crate) fn split(&mut self) -> (Reader<'_>, Writer<'_>) {
-        let Self { socket, path, metrics, .. } = self;
+        let Self { socket, path, metrics, buffer, .. } = self;
         let (metrics, path) = (&*metrics, path.as_deref());
         let (reader, writer) = socket.split();
-        (Reader { half: reader, metrics, path }, Writer { half: writer, metrics, path })
+        (Reader { half: reader, metrics, path, buffer }, Writer { half: writer, metrics, path })
     }
 
     /// The connection, which does not count bytes any more, and the metrics.
@@ -107,6 +112,7 @@ pub(crate) struct Reader<'a> {
     half: ReadHalf<'a>,
     pub(crate) metrics: &'a Arc<ChannelMetrics>,
     path: Option<&'a Path>,
+    buffer: &'a mut ReceiveBuffer,
 }
 
 impl Reader<'_> {
@@ -121,6 +127,9 @@ impl Reader<'_> {
         let len = buffer.filled().len();
         self.metrics.read(self.half.as_ref(), len);
         self.path.into_iter().for_each(Path::mark_used);
+        if let Some(size) = self.buffer.handle_read(len, are_many_open()) {
+            set_receive_buffer(self.half.as_ref(), size);
+        }
         Poll::Ready(Ok(len))
     }
 

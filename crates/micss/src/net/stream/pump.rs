@@ -18,8 +18,10 @@ use tokio::time::{Sleep, sleep_until};
 use crate::net::metrics::WaitTimer;
 use crate::net::paths::path::PathEvents;
 use crate::net::stream::connection::{Reader, Writer};
+use crate::net::stream::open_count::{OpenCount, are_many_open};
 use crate::net::stream::path_states::PathStates;
-use crate::net::tcp_info::unacknowledged_for;
+use crate::net::tcp_info::{set_receive_buffer, unacknowledged_for};
+use crate::protocol::receive_buffer::ReceiveBuffer;
 use crate::protocol::stream::{Event, Stream};
 
 /// How soon a timer may fire that is not moved to a later deadline: moving it after every byte
@@ -52,6 +54,8 @@ pub(super) struct Pump {
     turn: Turn,
     /// A read of the application has begun, and found nothing.
     is_reading: bool,
+    application_buffer: ReceiveBuffer,
+    _open: OpenCount,
     /// Counts how long a channel has been waited for.
     pub(super) awaited: Option<WaitTimer>,
 }
@@ -66,6 +70,8 @@ impl Pump {
             application_error: None,
             turn: Turn::default(),
             is_reading: false,
+            application_buffer: ReceiveBuffer::default(),
+            _open: OpenCount::new(),
             awaited: None,
         }
     }
@@ -163,6 +169,9 @@ impl Pump {
             }
             Poll::Pending => return false,
         };
+        if let Some(size) = self.application_buffer.handle_read(len, are_many_open()) {
+            set_receive_buffer(application.as_ref(), size);
+        }
         // Then the end is sent with the last bytes.
         let may_end = len > 0 && stream.end_fits_behind(len);
         let ended = if may_end { has_ended(application.as_ref()) } else { Ok(false) };

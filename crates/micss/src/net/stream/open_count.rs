@@ -1,0 +1,30 @@
+//! How many streams this process carries.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// With more open streams than this, the kernel's memory for each is limited.
+const MANY: usize = 32;
+
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether so many streams are open that the kernel's memory for each must be limited.
+pub(super) fn are_many_open() -> bool {
+    OPEN.load(Ordering::Relaxed) > MANY
+}
+
+/// Counts as an open stream until it is dropped.
+#[derive(Debug)]
+pub(super) struct OpenCount(());
+
+impl OpenCount {
+    pub(super) fn new() -> Self {
+        OPEN.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for OpenCount {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
