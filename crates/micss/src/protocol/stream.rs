@@ -187,7 +187,8 @@ impl Stream {
         let list = List::new(terms, request.cookies.to_vec());
         let list = list.map_err(|error| ProtocolError::from(ClientAbort::from(error)))?;
         let phase = Phase::Confirming(Confirming::new(list.clone()));
-        let mut stream = Self::new(terms, phase, generator, Timers::new(now, lost_channel))?;
+        let mut stream =
+            Self::new(terms, phase, generator, Timers::new(terms.channels(), lost_channel, now))?;
         stream.drops_records = stream.is_raw();
         stream.outgoing.precede(Message::List(list).encode());
         stream.outgoing.seal_payload(Kind::Open, request.target)?;
@@ -216,7 +217,7 @@ impl Stream {
     ) -> Result<Self, RandomError> {
         let patience = LostChannelTimeouts { open: lost_channel, opening: lost_channel };
         let terms = list.terms();
-        let timers = Timers::new(now, patience);
+        let timers = Timers::new(terms.channels(), patience, now);
         let mut stream = Self::new(terms, Phase::Request, generator, timers)?;
         stream.outgoing.precede(Message::Confirm(list).encode());
         let mut is_there = vec![false; stream.unusable_since.len()];
@@ -287,9 +288,10 @@ impl Stream {
         self.terms.options() & (OPTION_NO_RECORDS | OPTION_ONCE) != 0
     }
 
-    /// After [`Event::Finished`]: whether the channels may be reused. Then none is lost.
+    /// After [`Event::Finished`]: whether the channels may be reused. Then none is lost or behind.
     pub(crate) fn is_reusable(&self) -> bool {
-        !self.is_once() && self.outgoing.is_whole() && self.incoming.is_whole()
+        let is_whole = self.outgoing.is_whole() && self.incoming.is_whole();
+        !self.is_once() && is_whole && self.incoming.is_level()
     }
 
     /// After [`Event::Finished`]: the bytes that were read from a channel behind the stream's end.
@@ -303,7 +305,7 @@ impl Stream {
     pub(crate) fn half_closed(&self) -> Option<Half> {
         match (self.application == Application::Sent, self.has_received_all, &self.phase) {
             (true, false, Phase::Confirming(_) | Phase::Answer | Phase::Open) => Some(Half::Sent),
-            (false, true, Phase::Open) => Some(Half::Received),
+            (false, true, Phase::Open) if !self.awaits_late() => Some(Half::Received),
             _ => None,
         }
     }
@@ -459,6 +461,9 @@ impl Stream {
         match &self.phase {
             Phase::Confirming(confirming) => confirming.wanted(),
             _ if self.is_receiving() && !self.has_work => self.incoming.wanted().collect(),
+            _ if self.awaits_late() => {
+                self.incoming.wanted().filter(|&channel| self.incoming.is_behind(channel)).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -502,8 +507,14 @@ impl Stream {
     }
 
     /// Since when the path of a channel has been unusable, if it is.
-    pub(crate) fn handle_path(&mut self, channel: usize, unusable_since: Option<Duration>) {
+    pub(crate) fn handle_path(
+        &mut self,
+        channel: usize,
+        unusable_since: Option<Duration>,
+        now: Duration,
+    ) {
         self.unusable_since[channel] = unusable_since;
+        self.update(now);
     }
 
     /// Goes on without a channel in both directions, if possible.

@@ -120,8 +120,13 @@ impl Reader<'_> {
         ready!(Pin::new(&mut self.half).poll_read(context, &mut buffer))?;
         let len = buffer.filled().len();
         self.metrics.read(self.half.as_ref(), len);
-        self.path.into_iter().for_each(Path::mark_used);
+        self.mark_used();
         Poll::Ready(Ok(len))
+    }
+
+    /// The stream moves bytes, or waits for some.
+    pub(crate) fn mark_used(&self) {
+        self.path.into_iter().for_each(Path::mark_used);
     }
 
     /// The connection itself.

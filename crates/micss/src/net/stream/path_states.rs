@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -35,7 +36,12 @@ impl PathStates {
     }
 
     /// Reports the states to the stream if any has changed.
-    pub(super) fn poll_changes(&mut self, context: &mut Context<'_>, stream: &mut Stream) {
+    pub(super) fn poll_changes(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut Stream,
+        now: Duration,
+    ) {
         let mut has_changed = false;
         while let Some(change) = &mut self.change
             && let Poll::Ready(changes) = change.as_mut().poll(context)
@@ -45,7 +51,7 @@ impl PathStates {
         }
         if has_changed {
             for (channel, path) in &self.paths {
-                stream.handle_path(*channel, path.state().unusable_since());
+                stream.handle_path(*channel, path.state().unusable_since(), now);
             }
         }
     }

@@ -82,7 +82,7 @@ impl Pump {
         let mut now = self.clock.now();
         let half_closed = stream.half_closed();
         loop {
-            self.paths.poll_changes(context, stream);
+            self.paths.poll_changes(context, stream, now);
             let mut has_work = true;
             while has_work {
                 let mut may_send = false;
@@ -223,6 +223,8 @@ impl Pump {
             && let Some(channel) = stream.awaited()
             && let Some(reader) = &inbound.channels[channel]
         {
+            // Whether the path is lost is known soon only if it is in use.
+            reader.mark_used();
             self.awaited = Some(reader.metrics.wait());
         }
         has_moved

@@ -59,6 +59,11 @@ pub(super) struct Channel {
     pub(super) end: usize,
     pub(super) closed: bool,
     pub(super) lost: bool,
+    /// The next record does not wait for its share, which is late.
+    pub(super) skipped: bool,
+    /// How many bytes of records that were taken without its share have not arrived on it yet. They
+    /// are dropped when they do.
+    pub(super) behind: u64,
 }
 
 impl Shares {
@@ -84,10 +89,18 @@ impl Shares {
         }
         let possible = self.has_spare();
         if possible {
-            self.channels[channel] = Channel { end: 0, closed: true, lost: true };
+            self.channels[channel] = Channel { closed: true, lost: true, ..Channel::default() };
             self.losses.push_back((channel, why));
+            if self.awaited().count() < self.threshold {
+                self.wait_for_all();
+            }
         }
         possible
+    }
+
+    /// The next record waits for all channels that are not lost.
+    pub(super) fn wait_for_all(&mut self) {
+        self.channels.iter_mut().for_each(|channel| channel.skipped = false);
     }
 
     /// Whether the stream can go on with one channel less.
@@ -100,10 +113,38 @@ impl Shares {
         (0..self.channels.len()).filter(|&channel| !self.channels[channel].lost)
     }
 
-    /// How many bytes every channel that is not lost has brought.
+    /// Those of them for which the next record waits.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = usize> {
+        self.live().filter(|&channel| !self.channels[channel].skipped)
+    }
+
+    /// How many bytes of the next record every channel has brought for which it waits.
     pub(super) fn available(&self) -> usize {
-        let end = self.live().map(|channel| self.channels[channel].end).min();
+        let end = self.awaited().map(|channel| self.channels[channel].end).min();
         end.unwrap_or(self.start) - self.start
+    }
+
+    /// A channel has brought `len` bytes, which are in its part. Drops those of earlier records.
+    pub(super) fn fill(&mut self, channel: usize, len: usize) {
+        let Channel { end, behind, .. } = &mut self.channels[channel];
+        let dropped = usize::try_from(*behind).unwrap_or(len).min(len);
+        if dropped > 0 {
+            *behind -= dropped as u64;
+            let place = self.room * channel + *end;
+            self.buffer.copy_within(place + dropped..place + len, place);
+        }
+        *end += len - dropped;
+    }
+
+    /// Consumes the next `len` bytes of all channels. The channels that have not brought them are
+    /// behind, and skipped until they have caught up.
+    pub(super) fn consume(&mut self, len: usize) {
+        self.start += len;
+        for channel in self.channels.iter_mut().filter(|channel| !channel.lost) {
+            channel.behind += self.start.saturating_sub(channel.end) as u64;
+            channel.end = channel.end.max(self.start);
+            channel.skipped = channel.behind > 0;
+        }
     }
 
     /// The first `len` bytes that were last joined into the last part of the buffer.
@@ -122,11 +163,11 @@ impl Shares {
         join(&mut self.joiner, channels, &self.buffer, (self.room, self.start), out);
     }
 
-    /// Whether the next bytes of every channel are consistent with `joined`, which was joined from
+    /// Whether the next bytes of every channel that is waited for are consistent with `joined`, which was joined from
     /// `channels`.
     pub(super) fn agree_with(&mut self, channels: &[usize], joined: &[u8]) -> bool {
         let others: Vec<usize> =
-            self.live().filter(|channel| !channels.contains(channel)).collect();
+            self.awaited().filter(|channel| !channels.contains(channel)).collect();
         others.into_iter().all(|channel| self.agrees(channel, channels, joined))
     }
 

@@ -54,8 +54,8 @@ impl Stream {
             self.handle_all_sent();
         }
         self.finish_if_done();
-        let is_first = matches!(self.phase, Phase::Answer | Phase::Request);
-        self.timers.expect(&self.incoming, is_first, now);
+        self.expect(now);
+        self.note_behind(now);
         let is_untaken = !is_taken && self.outgoing.has_spare() && !self.timers.is_held();
         self.timers.set_untaken(is_untaken, now);
     }
@@ -67,12 +67,23 @@ impl Stream {
         is_phase && self.delivery.is_none() && !self.has_received_all
     }
 
+    /// Whether all records were taken, and channels that are behind are still read: they may be
+    /// reused, and their peer waits until they are.
+    pub(super) fn awaits_late(&self) -> bool {
+        let is_late = self.has_received_all && !self.incoming.is_level();
+        is_late && self.outgoing.has_spare() && matches!(self.phase, Phase::Open)
+    }
+
     /// Takes the records that have arrived, up to one that must be delivered.
     fn take_records(&mut self) -> Result<(), ProtocolError> {
         while self.is_receiving() && !self.has_work {
             match self.incoming.poll_next()? {
                 Poll::Pending => self.has_work = true,
-                Poll::Ready(Some((kind, len))) => self.handle_record(kind, len)?,
+                Poll::Ready(Some((kind, len))) => {
+                    self.timers.taken();
+                    self.handle_record(kind, len)?;
+                }
+                Poll::Ready(None) if self.awaits_only_unusable() && self.incoming.skip_late() => {}
                 Poll::Ready(None) => break,
             }
         }
@@ -131,7 +142,7 @@ impl Stream {
     fn finish_if_done(&mut self) {
         if self.has_received_all && self.application == Application::Sent {
             match self.phase {
-                Phase::Open => {
+                Phase::Open if !self.awaits_late() => {
                     self.phase = Phase::Over;
                     self.events.push_back(Event::Finished);
                 }
@@ -204,7 +215,7 @@ mod tests {
         transfer(&mut server, &mut client, opened);
         assert!(matches!(events(&mut client)[..], [Event::Opened]));
         let (lost, now) = (Duration::from_secs(1), Duration::from_secs(2));
-        server.handle_path(1, is_lost.then_some(lost));
+        server.handle_path(1, is_lost.then_some(lost), now);
         client.handle_application_error(now);
         transfer(&mut client, &mut server, now);
         let failure = events(&mut server).into_iter().find_map(|event| match event {
@@ -226,7 +237,7 @@ mod tests {
         let breaks = |is_given_up: bool| {
             let mut client = client(2);
             let second = Duration::from_secs(1);
-            client.handle_path(0, Some(second));
+            client.handle_path(0, Some(second), second);
             let others = if is_given_up { [0, 1] } else { [2, 1] };
             for channel in others {
                 client.handle_broken(channel, io::ErrorKind::ConnectionReset, 2 * second);

@@ -20,7 +20,7 @@ const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
 /// The timers that have to fire in some of the runs, with the phase in which they do.
-const TIMERS: [&str; 16] = [
+const TIMERS: [&str; 17] = [
     "cookies",
     "table",
     "Confirming Limit",
@@ -33,6 +33,7 @@ const TIMERS: [&str; 16] = [
     "Answer Receive",
     "Request Receive",
     "Open Receive",
+    "Open Behind",
     "Open Silence",
     "Open LostChannel",
     "Open ShrinkIncoming",

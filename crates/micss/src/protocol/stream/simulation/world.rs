@@ -228,7 +228,7 @@ impl World {
                 for end in &mut self.ends {
                     let index = end.places.iter().position(|&place| place == channel);
                     if let (Some(stream), Some(index)) = (&mut end.stream, index) {
-                        stream.handle_path(index, unusable_since);
+                        stream.handle_path(index, unusable_since, now);
                     }
                 }
             }
