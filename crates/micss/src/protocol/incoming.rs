@@ -137,6 +137,13 @@ impl Incoming {
         self.shares.channels[channel].behind > 0
     }
 
+    /// How many bytes of such records a channel has brought late, and how many with those that it
+    /// has not brought yet.
+    pub(crate) fn late_bytes(&self, channel: usize) -> (u64, u64) {
+        let Channel { behind, dropped, .. } = self.shares.channels[channel];
+        (dropped, dropped + behind)
+    }
+
     /// Does not wait any longer for the shares of the next record that are late, after the time of
     /// [`patience`](Self::patience). If the others do not make it, it waits for them again. Returns
     /// whether that is possible.
@@ -349,6 +356,16 @@ impl Incoming {
                 self.make_room()?;
             }
             match self.record_len {
+                // The late shares have come: finds out which of the others is wrong.
+                Some(len)
+                    if self.is_contradicted
+                        && self.dispute.is_none()
+                        && self.shares.has_spare()
+                        && self.shares.available() >= len =>
+                {
+                    self.begin_dispute(len)?;
+                    return Ok(Poll::Pending);
+                }
                 Some(len) if self.shares.available() >= len => match self.take_record(len) {
                     Ok(Poll::Pending) => return Ok(Poll::Pending),
                     Ok(Poll::Ready(kind)) => {

@@ -64,6 +64,8 @@ pub(super) struct Channel {
     /// How many bytes of records that were taken without its share have not arrived on it yet. They
     /// are dropped when they do.
     pub(super) behind: u64,
+    /// How many such bytes were dropped.
+    pub(super) dropped: u64,
 }
 
 impl Shares {
@@ -126,14 +128,14 @@ impl Shares {
 
     /// A channel has brought `len` bytes, which are in its part. Drops those of earlier records.
     pub(super) fn fill(&mut self, channel: usize, len: usize) {
-        let Channel { end, behind, .. } = &mut self.channels[channel];
-        let dropped = usize::try_from(*behind).unwrap_or(len).min(len);
-        if dropped > 0 {
-            *behind -= dropped as u64;
+        let Channel { end, behind, dropped, .. } = &mut self.channels[channel];
+        let late = usize::try_from(*behind).unwrap_or(len).min(len);
+        if late > 0 {
+            (*behind, *dropped) = (*behind - late as u64, *dropped + late as u64);
             let place = self.room * channel + *end;
-            self.buffer.copy_within(place + dropped..place + len, place);
+            self.buffer.copy_within(place + late..place + len, place);
         }
-        *end += len - dropped;
+        *end += len - late;
     }
 
     /// Consumes the next `len` bytes of all channels. The channels that have not brought them are

@@ -15,8 +15,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The interval of checks whether a peer acknowledges data that it does not take.
 const SILENCE_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a peer may leave sent data unacknowledged, on a channel that can be lost.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a peer may leave sent data unacknowledged, on a channel that can be lost. Longer than a
+/// failure detector takes, which observes a channel only as long as there are connections on it.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a stream waits for channels whose paths are lost, if it needs them.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +40,9 @@ pub(super) struct Timers {
     due: Option<Duration>,
     /// The time since when enough channels have brought the next record, and others have not.
     enough_since: Option<Duration>,
-    /// Since when each channel has been behind, if it can be lost.
-    behind_since: Vec<Option<Duration>>,
+    /// For each channel that is behind, if it can be lost: a time, and how many late bytes it must
+    /// have brought for its share of the record that was the last one then.
+    behind_since: Vec<Option<(Duration, u64)>>,
     /// The time when bytes were last sent.
     sent_at: Duration,
     /// The time since when channels that can be lost have not taken the sealed records, or of the
@@ -62,7 +64,7 @@ pub(super) enum Timer {
     Confirm,
     /// The next bytes of the channels.
     Receive,
-    /// A channel that does not catch up.
+    /// Shares that are too late.
     Behind,
     /// The next check whether peers are silent.
     Silence,
@@ -148,12 +150,16 @@ impl Stream {
         self.incoming.stalled().all(|channel| self.is_unusable(channel))
     }
 
-    /// Notes which channels are behind.
+    /// Notes which channels are behind. One that only has a longer delay than the others always is.
     pub(super) fn note_behind(&mut self, now: Duration) {
         let has_spare = self.outgoing.has_spare();
         for (channel, since) in self.timers.behind_since.iter_mut().enumerate() {
-            let is_behind = has_spare && self.incoming.is_behind(channel);
-            *since = is_behind.then(|| since.unwrap_or(now));
+            let (brought, all) = self.incoming.late_bytes(channel);
+            *since = match *since {
+                _ if !has_spare || brought == all => None,
+                Some((at, awaited)) if brought < awaited => Some((at, awaited)),
+                _ => Some((now, all)),
+            };
         }
     }
 
@@ -162,10 +168,10 @@ impl Stream {
         if self.has_received_all { LATE_CHANNEL_TIMEOUT } else { STALLED_CHANNEL_TIMEOUT }
     }
 
-    /// When a channel is lost because it does not catch up. While the application takes delivered
+    /// When a channel is lost because its shares are too late. While the application takes delivered
     /// bytes, none are read.
     fn behind_deadline(&self) -> Option<Duration> {
-        let since = self.timers.behind_since.iter().flatten().min()?;
+        let (since, _) = self.timers.behind_since.iter().flatten().min()?;
         let is_reading = self.is_receiving() || self.awaits_late();
         is_reading.then(|| *since + self.behind_timeout())
     }
@@ -314,7 +320,7 @@ impl Stream {
     fn lose_behind(&mut self, now: Duration) {
         for channel in self.channels() {
             let since = self.timers.behind_since[channel];
-            if since.is_some_and(|since| since + self.behind_timeout() <= now) {
+            if since.is_some_and(|(since, _)| since + self.behind_timeout() <= now) {
                 self.lose(channel, Loss::Stalled);
             }
         }
@@ -468,8 +474,7 @@ mod tests {
         assert!(events(&mut server).is_empty());
         assert!(!server.is_reusable());
         let behind_since = LATE_SHARE_TIMEOUT + SECOND / 10;
-        timers(&mut server, behind_since + STALLED_CHANNEL_TIMEOUT - SECOND / 1000);
-        assert!(events(&mut server).is_empty());
+        assert_eq!(server.behind_deadline(), Some(behind_since + STALLED_CHANNEL_TIMEOUT));
         timers(&mut server, behind_since + STALLED_CHANNEL_TIMEOUT);
         assert!(matches!(events(&mut server)[..], [Event::Lost(2, Loss::Stalled)]));
     }
