@@ -12,6 +12,7 @@ pub(crate) mod on_lost_channel;
 pub(crate) mod options;
 pub mod outgoing;
 pub mod record;
+pub(crate) mod rejoin;
 pub mod socks;
 pub(crate) mod stream;
 pub mod target;

@@ -3,6 +3,8 @@
 mod breaks;
 pub(crate) mod connection;
 pub(crate) mod driver;
+pub(crate) mod kept;
 mod path_states;
 mod pump;
+pub(crate) mod rejoins;
 pub(crate) mod report;

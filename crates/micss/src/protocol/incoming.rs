@@ -117,6 +117,11 @@ impl Incoming {
         self.shares.lose(channel, why)
     }
 
+    /// Whether the stream can go on with one channel less.
+    pub(crate) fn has_spare(&self) -> bool {
+        self.shares.has_spare()
+    }
+
     /// The next channel that was lost, and why. To be called after all other functions.
     pub fn poll_lost(&mut self) -> Option<(usize, Loss)> {
         self.shares.losses.pop_front()
@@ -127,6 +132,28 @@ impl Incoming {
         self.shares.channels.iter().all(|channel| !channel.lost)
     }
 
+    /// The position of the next record: how many bytes of each channel were consumed.
+    pub(crate) fn position(&self) -> u64 {
+        self.shares.position
+    }
+
+    /// The position of the next byte that a channel must bring.
+    pub(crate) fn received(&self, channel: usize) -> u64 {
+        self.shares.received(channel)
+    }
+
+    /// How many bytes a channel owes of records that were taken without it.
+    pub(crate) fn behind(&self, channel: usize) -> u64 {
+        self.shares.channels[channel].behind
+    }
+
+    /// A channel's connection was replaced by one whose first byte is at this position. A channel
+    /// that was lost takes part again; if its first byte is of a later record, from then on.
+    /// Returns false, and changes nothing, if that is too late for a channel that is needed.
+    pub(crate) fn rejoin(&mut self, channel: usize, from: u64) -> bool {
+        self.shares.rejoin(channel, from)
+    }
+
     /// Whether no channel is behind.
     pub fn is_level(&self) -> bool {
         (0..self.shares.channels.len()).all(|channel| !self.is_behind(channel))
@@ -134,7 +161,7 @@ impl Incoming {
 
     /// Whether records were taken without a channel that has not brought its shares of them yet.
     pub(crate) fn is_behind(&self, channel: usize) -> bool {
-        self.shares.channels[channel].behind > 0
+        self.behind(channel) > 0
     }
 
     /// How many bytes of such records a channel has brought late, and how many with those that it
@@ -301,15 +328,15 @@ impl Incoming {
     pub fn take_next(&mut self) -> Result<Option<Received<'_>>, RecordError> {
         loop {
             if let Poll::Ready(next) = self.poll_next()? {
-                return Ok(next.map(|(kind, len)| self.received(kind, len)));
+                return Ok(next.map(|(kind, len)| self.received_record(kind, len)));
             }
         }
     }
 
     /// The kind of the stream's next element and the length of its payload, if it has arrived, for
-    /// [`received`](Self::received). Pending: the right channels are not known yet, and finding
-    /// them takes further calls, each of which takes a fraction of a millisecond. Other tasks
-    /// should run between two calls.
+    /// [`received_record`](Self::received_record). Pending: the right channels are not known yet,
+    /// and finding them takes further calls, each of which takes a fraction of a millisecond. Other
+    /// tasks should run between two calls.
     ///
     /// # Errors
     /// As [`take_next`](Self::take_next).
@@ -318,7 +345,7 @@ impl Incoming {
     }
 
     /// The element that [`poll_next`](Self::poll_next) has just returned.
-    pub fn received(&self, kind: Kind, len: usize) -> Received<'_> {
+    pub fn received_record(&self, kind: Kind, len: usize) -> Received<'_> {
         let header = if self.records { HEADER_LEN } else { 0 };
         let payload = if len > 0 { &self.shares.plain(header + len)[header..] } else { &[] };
         Received { kind, payload }

@@ -30,6 +30,7 @@ use crate::net::paths::path::{Path, PathEvents};
 use crate::net::socket;
 use crate::net::stream::connection::ChannelConnection;
 use crate::net::stream::driver::ReusableConnection;
+use crate::net::stream::rejoins::Connect;
 use crate::protocol::cookie_quorum::CookieQuorum;
 use crate::protocol::failure_detector::State;
 use crate::protocol::incoming::Loss;
@@ -343,6 +344,24 @@ impl Pool {
         let all = channels.zip(self.channel_metrics.iter().cloned()).zip(paths).enumerate();
         let all = all.map(|(place, ((channel, metrics), path))| (place, (channel, metrics, path)));
         make_set(all.collect(), self.mark, self.threshold().into(), self.clock())
+    }
+
+    /// Connects single channels, for streams that are open.
+    pub(crate) fn connect(&self) -> Connect {
+        let channels = self.remote.channels.clone();
+        let (paths, metrics, mark) =
+            (self.monitor.paths(), self.channel_metrics.clone(), self.mark);
+        Box::new(move |place| {
+            let (channel, path) = (channels[place].clone(), Arc::clone(&paths[place]));
+            let metrics = Arc::clone(&metrics[place]);
+            Box::pin(async move {
+                let connected = connect_and_read_cookie(place, &channel, mark, &path).await;
+                let counter =
+                    if connected.is_ok() { &metrics.connected } else { &metrics.unconnected };
+                counter.increment();
+                connected.ok()
+            })
+        })
     }
 
     /// Logs which channels could not be connected, when that changes.

@@ -30,7 +30,7 @@ pub(crate) struct ChannelConnection {
     pub(crate) place: usize,
     /// Whether its loss has been counted.
     is_counted: bool,
-    /// Whether the stream goes on without it.
+    /// Whether the stream goes on without it, or waits for another in its place.
     is_given_up: bool,
 }
 
@@ -85,6 +85,13 @@ impl ChannelConnection {
             warn!(channel = self.place + 1, peer, %why, so_often, "a stream goes on without a channel");
         }
         // It may be broken already.
+        let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
+    }
+
+    /// The stream waits for another in its place: closes it in both directions.
+    pub(crate) fn detach(&mut self) {
+        self.is_given_up = true;
+        self.registration = None;
         let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
     }
 

@@ -20,8 +20,9 @@ pub(super) struct PathStates {
 }
 
 impl PathStates {
-    /// Adds a path.
+    /// Adds the path of a channel, or replaces it.
     pub(super) fn add(&mut self, channel: usize, path: &Arc<Path>) {
+        self.paths.retain(|(known, _)| *known != channel);
         self.paths.push((channel, Arc::clone(path)));
         if self.change.is_none() {
             let mut changes = path.events.changes();
@@ -29,6 +30,11 @@ impl PathStates {
             changes.mark_changed();
             self.change = Some(next_change(changes));
         }
+    }
+
+    /// The path of a channel.
+    pub(super) fn path(&self, channel: usize) -> Option<&Arc<Path>> {
+        self.paths.iter().find(|(known, _)| *known == channel).map(|(_, path)| path)
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Path> {

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep_until};
 
-use crate::net::metrics::WaitTimer;
+use crate::net::metrics::{SpareGauge, WaitTimer};
 use crate::net::paths::path::PathEvents;
 use crate::net::stream::connection::{Reader, Writer};
 use crate::net::stream::path_states::PathStates;
@@ -48,6 +48,8 @@ pub(super) struct Pump {
     pub(super) errors: Vec<Option<io::Error>>,
     /// The same of the application's connection.
     pub(super) application_error: Option<io::Error>,
+    /// Counts the stream by how many channels it can lose.
+    pub(super) spare: Option<SpareGauge>,
     timer: Timer,
     turn: Turn,
     /// A read of the application has begun, and found nothing.
@@ -64,6 +66,7 @@ impl Pump {
             paths: PathStates::default(),
             errors: (0..channels).map(|_| None).collect(),
             application_error: None,
+            spare: None,
             turn: Turn::default(),
             is_reading: false,
             awaited: None,
@@ -83,6 +86,9 @@ impl Pump {
         let half_closed = stream.half_closed();
         loop {
             self.paths.poll_changes(context, stream, now);
+            if let Some(gauge) = &mut self.spare {
+                gauge.set(stream.spare());
+            }
             let mut has_work = true;
             while has_work {
                 let mut may_send = false;

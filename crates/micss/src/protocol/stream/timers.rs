@@ -70,6 +70,8 @@ pub(super) enum Timer {
     Silence,
     /// Channels whose paths are lost.
     LostChannel,
+    /// The next attempt to replace a channel's connection.
+    Rejoin,
     /// The end of the time for which an idle direction keeps its memory.
     ShrinkIncoming,
     /// See there.
@@ -102,6 +104,11 @@ impl Timers {
 
     pub(super) fn release(&mut self) {
         self.hold = None;
+    }
+
+    /// Whether the sending direction has been idle, and has freed its memory.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_shrunk[1]
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -199,6 +206,7 @@ impl Stream {
             (self.behind_deadline(), Timer::Behind),
             (self.inspection(), Timer::Silence),
             (self.lost_channel().map(|(end, _)| end), Timer::LostChannel),
+            (self.rejoin_deadline(), Timer::Rejoin),
             (self.shrink_deadline(0), Timer::ShrinkIncoming),
             (self.shrink_deadline(1), Timer::ShrinkOutgoing),
         ];
@@ -229,7 +237,10 @@ impl Stream {
     /// When the stream ends because the paths of channels that it needs are lost, and which of
     /// them.
     pub(super) fn lost_channel(&self) -> Option<(Duration, usize)> {
-        if self.unusable_since.iter().all(Option::is_none) {
+        let unusable_since = |channel: usize| {
+            self.unusable_since[channel].or_else(|| self.rejoining.dead_since(channel))
+        };
+        if self.channels().all(|channel| unusable_since(channel).is_none()) {
             return None;
         }
         let LostChannelTimeouts { open, opening } = self.timers.lost_channel;
@@ -240,7 +251,7 @@ impl Stream {
         };
         let live: Vec<usize> = self.live().collect();
         let spare = live.len() - usize::from(self.terms.threshold());
-        let unusable = live.iter().map(|&channel| self.unusable_since[channel]);
+        let unusable = live.iter().map(|&channel| unusable_since(channel));
         end_of_stream(unusable, spare, patience).map(|(end, place)| (end, live[place]))
     }
 
@@ -269,7 +280,11 @@ impl Stream {
         for direction in [0, 1] {
             if is_due(self.shrink_deadline(direction)) {
                 self.timers.is_shrunk[direction] = true;
-                if direction == 0 { self.incoming.shrink() } else { self.outgoing.shrink() }
+                if direction == 0 {
+                    self.incoming.shrink();
+                } else {
+                    self.shrink_outgoing(now);
+                }
             }
         }
         if is_due(self.timers.hold) {
@@ -299,10 +314,21 @@ impl Stream {
         {
             self.fail(Failure::Lost(channel), now);
         }
+        if is_due(self.rejoin_deadline()) {
+            self.begin_rejoins(now);
+        }
         if is_due(self.timers.limit) {
             self.handle_limit(now, &silence);
         }
         self.update(now);
+    }
+
+    /// Frees the memory of a sending direction that is idle, once what it keeps is acknowledged.
+    fn shrink_outgoing(&mut self, now: Duration) {
+        match self.outgoing.request_acknowledgement() {
+            Ok(_) => self.outgoing.shrink(),
+            Err(error) => self.fail(error.into(), now),
+        }
     }
 
     /// Drops the channels that do not take sealed records and whose path is lost or whose peer is
