@@ -12,6 +12,7 @@ mod faults;
 mod matrix;
 mod new_streams;
 mod policy;
+mod rejoin;
 mod slow;
 mod testbed;
 
@@ -45,6 +46,11 @@ fn main() -> ExitCode {
         new_streams::new_streams_open_at_once_while_a_channel_is_lost,
         new_streams::new_streams_use_a_channel_that_has_returned,
         slow::a_failing_channel_does_not_stall_slow_streams,
+        rejoin::a_stream_uses_a_returned_channel_when_another_is_lost,
+        rejoin::channels_fail_in_turn,
+        rejoin::a_stream_that_needs_all_goes_on_when_the_channel_returns,
+        rejoin::a_full_stream_that_needs_all_goes_on_when_the_channel_returns,
+        rejoin::a_slow_channel_does_not_rule,
         alive::a_lossy_channel_is_not_lost,
         alive::a_lossy_channel_is_not_lost_without_connections_in_advance,
         alive::a_full_queue_of_five_seconds_loses_no_channel,
