@@ -61,7 +61,7 @@ fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
             ServerEvent::Associated { connections, .. } => {
                 writeln!(out, "the server associated {connections:?}")?;
             }
-            ServerEvent::Transmit { .. } | ServerEvent::Aborted { .. } => {}
+            _ => {}
         }
     }
     match client.poll_event() {

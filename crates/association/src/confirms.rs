@@ -172,7 +172,7 @@ impl ConfirmCollector {
                 self.finish_if_confirmed();
                 Ok(())
             }
-            Message::List(_) => {
+            Message::List(_) | Message::Rejoin(_) | Message::Rejoined(_) => {
                 Err(ClientAbort::Unexpected { channel: index, kind: message.kind() })
             }
         }

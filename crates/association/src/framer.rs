@@ -3,7 +3,7 @@
 //! A framer never takes a byte past the end of a message, and never holds more than one message of
 //! the largest body it was made for.
 
-use crate::message::{HEADER_LEN, Header, Message, MessageError};
+use crate::message::{HEADER_LEN, Header, Message, MessageError, MessageKind};
 
 /// The beginning of the next message on one stream.
 #[derive(Debug)]
@@ -31,7 +31,9 @@ impl Framer {
             return Ok((None, rest));
         };
         let Header { kind, body_len } = Header::parse(*header)?;
-        if body_len > self.max_body_len {
+        // The others have one length.
+        let is_list = matches!(kind, MessageKind::List | MessageKind::Confirm);
+        if is_list && body_len > self.max_body_len {
             return Err(MessageError::BodyLength { kind, body_len });
         }
         let rest = self.buffer.fill_to(HEADER_LEN + body_len, rest);
@@ -66,7 +68,7 @@ impl std::fmt::Debug for PartialMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{COOKIE_LEN, Cookie, MessageKind};
+    use crate::message::{COOKIE_LEN, Cookie};
 
     fn cookie() -> Vec<u8> {
         Message::Cookie(Cookie::new([7; COOKIE_LEN])).encode()

@@ -65,6 +65,7 @@ mod confirms;
 mod cookies;
 mod framer;
 mod message;
+mod rejoin;
 mod server;
 mod table;
 mod terms;
@@ -75,6 +76,7 @@ pub use cookies::{Collected, CookieCollector};
 pub use message::{
     COOKIE_LEN, Cookie, HEADER_LEN, List, ListError, Message, MessageError, MessageKind,
 };
+pub use rejoin::{ChannelPositions, PROOF_LEN, Rejoin, Rejoined};
 pub use server::{
     HandshakeConfig, HandshakeServer, NotPending, OpenError, ServerAbort, ServerEvent, TermsPolicy,
 };

@@ -1,4 +1,4 @@
-//! The three messages of the handshake and their bytes.
+//! The messages of the handshake and their bytes.
 //!
 //! Parsing checks a message in full: a [`Message`] that exists is well formed, and its encoding is
 //! the only one it has. So two lists are the same exactly when their bytes are. The layout is in
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use subtle::{Choice, ConstantTimeEq};
 use thiserror::Error;
 
+use crate::rejoin::{REJOIN_LEN, REJOINED_LEN, Rejoin, Rejoined};
 use crate::terms::{TERMS_LEN, Terms, TermsError};
 
 /// Length of every message's header in bytes.
@@ -139,7 +140,7 @@ pub(crate) fn list_body_len(channels: u8) -> usize {
     TERMS_LEN + COOKIE_LEN * usize::from(channels)
 }
 
-/// Which of the three messages.
+/// Which of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MessageKind {
@@ -149,6 +150,10 @@ pub enum MessageKind {
     List = 2,
     /// Server to client: the list, which all its connections have delivered.
     Confirm = 3,
+    /// Client to server: this connection takes a channel's place in an association.
+    Rejoin = 4,
+    /// Server to client: it does.
+    Rejoined = 5,
 }
 
 /// Why bytes are not a message.
@@ -195,6 +200,10 @@ pub enum Message {
     List(List),
     /// Server to client: the list, which all its connections have delivered.
     Confirm(List),
+    /// Client to server: this connection takes a channel's place in an association.
+    Rejoin(Rejoin),
+    /// Server to client: it does.
+    Rejoined(Rejoined),
 }
 
 impl Message {
@@ -221,27 +230,33 @@ impl Message {
                 body.extend(list.terms.encode());
                 body.extend(list.cookies.iter().flat_map(|cookie| cookie.0));
             }
+            Self::Rejoin(rejoin) => body = rejoin.encode(),
+            Self::Rejoined(rejoined) => body = rejoined.encode(),
         }
         let mut bytes = Header { kind: self.kind(), body_len: body.len() }.encode().to_vec();
         bytes.append(&mut body);
         bytes
     }
 
-    /// Which of the three it is.
+    /// Which of them it is.
     pub fn kind(&self) -> MessageKind {
         match self {
             Self::Cookie(_) => MessageKind::Cookie,
             Self::List(_) => MessageKind::List,
             Self::Confirm(_) => MessageKind::Confirm,
+            Self::Rejoin(_) => MessageKind::Rejoin,
+            Self::Rejoined(_) => MessageKind::Rejoined,
         }
     }
 
     pub(crate) fn parse_body(kind: MessageKind, body: &[u8]) -> Result<Self, MessageError> {
+        let wrong_length = MessageError::BodyLength { kind, body_len: body.len() };
         match kind {
             MessageKind::Cookie => {
-                let wrong_length = MessageError::BodyLength { kind, body_len: body.len() };
                 Ok(Self::Cookie(Cookie(body.try_into().map_err(|_| wrong_length)?)))
             }
+            MessageKind::Rejoin => Rejoin::parse(body).map(Self::Rejoin).ok_or(wrong_length),
+            MessageKind::Rejoined => Rejoined::parse(body).map(Self::Rejoined).ok_or(wrong_length),
             MessageKind::List => Ok(Self::List(List::parse(body)?)),
             MessageKind::Confirm => Ok(Self::Confirm(List::parse(body)?)),
         }
@@ -268,6 +283,8 @@ impl Header {
             1 => MessageKind::Cookie,
             2 => MessageKind::List,
             3 => MessageKind::Confirm,
+            4 => MessageKind::Rejoin,
+            5 => MessageKind::Rejoined,
             other => return Err(MessageError::UnknownKind(other)),
         };
         let body_len = usize::from(u16::from_be_bytes([len0, len1]));
@@ -288,6 +305,8 @@ impl Header {
 fn can_have_body(kind: MessageKind, body_len: usize) -> bool {
     match kind {
         MessageKind::Cookie => body_len == COOKIE_LEN,
+        MessageKind::Rejoin => body_len == REJOIN_LEN,
+        MessageKind::Rejoined => body_len == REJOINED_LEN,
         MessageKind::List | MessageKind::Confirm => {
             (list_body_len(1)..=list_body_len(u8::MAX)).contains(&body_len)
                 && (body_len - TERMS_LEN).is_multiple_of(COOKIE_LEN)

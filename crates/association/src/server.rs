@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::framer::Framer;
 use crate::message::{Cookie, List, Message, MessageError, MessageKind, list_body_len};
+use crate::rejoin::Rejoin;
 use crate::table::{ConnectionId, PendingConnection, PendingTable};
 use crate::terms::{Protocol, SharingScheme, Terms};
 
@@ -36,6 +37,12 @@ impl TermsPolicy {
             && terms.threshold() >= self.min_threshold
             && terms.channels() <= self.max_channels
             && terms.options() & !self.options == 0
+    }
+
+    /// Whether a connection may take a place in an association: only of streams, and only before it
+    /// has delivered a list.
+    fn may_rejoin(&self, own: &PendingConnection) -> bool {
+        self.protocols.contains(&Protocol::MicssStream) && own.delivered.is_none()
     }
 }
 
@@ -136,6 +143,16 @@ pub enum ServerEvent {
         /// The connections, in the client's channel order. Those that were not waited for are
         /// missing.
         connections: Vec<Option<ConnectionId>>,
+    },
+    /// This connection is to take the place of a channel's in an association that the transport
+    /// may have, and verifies. It is not in the table any more. Only of MICSS streams.
+    Rejoin {
+        /// The connection.
+        id: ConnectionId,
+        /// Its cookie.
+        cookie: Cookie,
+        /// What its client asks for.
+        rejoin: Rejoin,
     },
     /// Close this connection. Nothing more is said of it.
     Aborted {
@@ -321,11 +338,18 @@ impl HandshakeServer {
         message: Message,
         now: Duration,
     ) -> Result<(), ServerAbort> {
-        let Message::List(list) = message else {
-            return Err(ServerAbort::Unexpected(message.kind()));
-        };
         let Some(pending) = self.table.get(id) else {
             return Ok(());
+        };
+        let list = match message {
+            Message::List(list) => list,
+            Message::Rejoin(rejoin) if self.config.policy.may_rejoin(pending) => {
+                let cookie = pending.cookie;
+                self.events.push_back(ServerEvent::Rejoin { id, cookie, rejoin });
+                self.remove(id, None);
+                return Ok(());
+            }
+            other => return Err(ServerAbort::Unexpected(other.kind())),
         };
         match &pending.delivered {
             Some(known) if known.list.matches(&list) => Ok(()),
@@ -413,6 +437,11 @@ impl HandshakeServer {
 
     /// Gives a connection up, and with it those whose lists cannot do without it.
     fn abort(&mut self, id: ConnectionId, reason: ServerAbort) {
+        self.remove(id, Some(reason));
+    }
+
+    /// The same, without an event for the connection itself if there is no reason.
+    fn remove(&mut self, id: ConnectionId, reason: Option<ServerAbort>) {
         let mut aborting = VecDeque::from([(id, reason)]);
         let mut affected = Vec::new();
         while let Some((id, reason)) = aborting.pop_front() {
@@ -423,10 +452,11 @@ impl HandshakeServer {
                 if self.can_complete(other) {
                     affected.push(other);
                 } else {
-                    aborting.push_back((other, ServerAbort::PeerGone { peer: id }));
+                    aborting.push_back((other, Some(ServerAbort::PeerGone { peer: id })));
                 }
             }
-            self.events.push_back(ServerEvent::Aborted { id, reason });
+            let aborted = reason.map(|reason| ServerEvent::Aborted { id, reason });
+            self.events.extend(aborted);
         }
         for other in affected {
             self.associate_if_ready(other);

@@ -13,6 +13,7 @@ pub(crate) mod options;
 pub mod outgoing;
 pub(crate) mod receive_buffer;
 pub mod record;
+pub(crate) mod rejoin;
 pub mod socks;
 pub(crate) mod stream;
 pub mod target;

@@ -10,6 +10,9 @@ pub struct Status {
     pub uptime_s: f64,
     /// The streams.
     pub streams: Streams,
+    /// The open streams, by what they can still lose.
+    #[serde(default)]
+    pub redundancy: Redundancy,
     /// A server's limits, and how often they were reached.
     #[serde(default)]
     pub limits: Option<Limits>,
@@ -35,6 +38,16 @@ pub struct Streams {
     pub tampered: u64,
     /// Streams that were rejected, because there were as many as the configuration allows.
     pub over_limit: u64,
+}
+
+/// The open streams, by how many of their channels they can still lose.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Redundancy {
+    /// Streams that wait for a channel.
+    pub waiting: u64,
+    /// The others, by the number of channels that they can lose: the first number is of streams
+    /// that can lose none.
+    pub spare: Vec<u64>,
 }
 
 /// A server's limited resources, and how often they were exhausted.
@@ -144,6 +157,10 @@ pub struct Channel {
     pub waited_s: f64,
     /// The number of streams under which it broke, or that went on without it.
     pub broken: u64,
+    /// The number of connections that have taken another's place in an open stream: the stream had
+    /// lost the channel, or the channel had been out.
+    #[serde(default)]
+    pub rejoined: u64,
     /// The number of streams that found changed bytes on it. Counted only if a threshold below the
     /// number of channels identifies the channel.
     pub tampered: u64,

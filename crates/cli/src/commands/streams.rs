@@ -63,6 +63,7 @@ pub(super) mod tests {
             rtt_ms: None,
             waited_s: 0.0,
             broken: 0,
+            rejoined: 0,
             tampered: 0,
         }
     }

@@ -10,7 +10,10 @@ mod alive;
 mod emulation;
 mod faults;
 mod matrix;
+mod new_streams;
 mod policy;
+mod rejoin;
+mod slow;
 mod testbed;
 
 use std::process::ExitCode;
@@ -32,7 +35,7 @@ fn main() -> ExitCode {
     if let Err(end) = sandbox::enter_for_tests() {
         return end;
     }
-    let tests = tests![
+    let mut tests = tests![
         matrix::both_ends_name_the_channel_within_three_seconds,
         policy::new_streams_wait_if_configured,
         policy::streams_survive_an_outage,
@@ -40,12 +43,25 @@ fn main() -> ExitCode {
         policy::streams_continue_with_two_of_three_channels,
         policy::a_killed_client_is_not_a_lost_channel,
         policy::a_lost_channel_is_reported_while_streams_are_idle,
+        new_streams::new_streams_open_at_once_while_a_channel_is_lost,
+        new_streams::new_streams_use_a_channel_that_has_returned,
+        slow::a_failing_channel_does_not_stall_slow_streams,
+        rejoin::a_stream_uses_a_returned_channel_when_another_is_lost,
+        rejoin::channels_fail_in_turn,
+        rejoin::a_stream_that_needs_all_goes_on_when_the_channel_returns,
+        rejoin::a_full_stream_that_needs_all_goes_on_when_the_channel_returns,
+        rejoin::a_slow_channel_does_not_rule,
         alive::a_lossy_channel_is_not_lost,
         alive::a_lossy_channel_is_not_lost_without_connections_in_advance,
         alive::a_full_queue_of_five_seconds_loses_no_channel,
         alive::an_application_that_does_not_read_loses_no_channel,
         alive::a_service_that_does_not_read_loses_no_channel,
     ];
+    let table = Test::test("slow::table_of_slow_streams", || {
+        slow::table_of_slow_streams();
+        Ok(())
+    });
+    tests.push(table.with_ignored_flag(true));
     let mut arguments = Arguments::from_args();
     // They wait most of the time.
     arguments.test_threads.get_or_insert(8);

@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 pub(crate) use crate::emulation::until;
 use crate::emulation::{Process, network};
+use crate::slow::{Lines, write_lines};
 
 /// Three channels of 100 Mbit/s.
 pub(crate) const TOPOLOGY: &str = include_str!("../emulation/three_links.toml");
@@ -66,7 +67,7 @@ pub(crate) struct Testbed {
 }
 
 /// How the service treats a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Service {
     /// Sends some bytes every 20 ms.
     Speaks,
@@ -74,6 +75,12 @@ pub(crate) enum Service {
     Pours,
     /// Does not read.
     Waits,
+    /// Sends a line at this interval.
+    Writes(Duration),
+    /// Reads lines, and notes how long they took.
+    Notes(Arc<Lines>),
+    /// Sends back what it reads.
+    Echoes,
 }
 
 impl Testbed {
@@ -219,6 +226,7 @@ fn start_service(host: &Host, service: Service) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
+            let service = service.clone();
             thread::spawn(move || serve(stream, service));
         }
     });
@@ -233,6 +241,13 @@ fn serve(mut stream: TcpStream, service: Service) {
         Service::Waits => loop {
             thread::sleep(Duration::from_secs(600));
         },
+        Service::Writes(interval) => return write_lines(&mut stream, interval),
+        Service::Notes(lines) => return lines.read_all(&mut stream),
+        Service::Echoes => {
+            let mut back = stream.try_clone().unwrap();
+            let _ = io::copy(&mut stream, &mut back);
+            return;
+        }
     };
     let mut at = 0;
     while stream.write_all(&piece(at, len)).is_ok() {

@@ -227,6 +227,7 @@ impl Handle {
         Status {
             uptime_s: self.stream_metrics.uptime().as_secs_f64(),
             streams: self.stream_metrics.streams(),
+            redundancy: self.stream_metrics.redundancy(),
             limits: None,
             interception: in_force.config.intercept.as_ref().map(|intercept| Interception {
                 port: intercept.port(),

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::net::tcp_info::round_trip;
 use crate::protocol::incoming::Loss;
-use crate::status::{Channel, ChannelState, Streams};
+use crate::status::{Channel, ChannelState, Redundancy, Streams};
 use crate::{ProtocolError, StreamError};
 use service::log::LogRateLimiter;
 
@@ -64,8 +64,11 @@ pub(crate) struct ChannelMetrics {
     waited_us: Counter,
     rtt_us: Counter,
     reads: Counter,
-    /// Limit the log lines that a stream goes on without it, and that it has sent wrong shares.
-    lost: Mutex<[LogRateLimiter; 2]>,
+    /// Connections that have taken another's place in an open stream.
+    rejoined: Counter,
+    /// Limit the log lines that a stream goes on without it, that it has sent wrong shares, and
+    /// that a stream uses it again.
+    lost: Mutex<[LogRateLimiter; 3]>,
 }
 
 impl ChannelMetrics {
@@ -88,7 +91,7 @@ impl ChannelMetrics {
                 self.broken.increment();
                 self.record_silence();
             }
-            Loss::Missing | Loss::Ended | Loss::Broken => self.broken.increment(),
+            Loss::Missing | Loss::Ended | Loss::Broken | Loss::Slow => self.broken.increment(),
         }
     }
 
@@ -97,6 +100,13 @@ impl ChannelMetrics {
     pub(crate) fn happened(&self, why: Loss) -> Option<u64> {
         let is_lie = matches!(why, Loss::Tampered);
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(is_lie)].happened()
+    }
+
+    /// A stream uses it again, or by another connection. If that must be logged, returns how often
+    /// it happened since the last log line.
+    pub(crate) fn rejoined(&self) -> Option<u64> {
+        self.rejoined.increment();
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)[2].happened()
     }
 
     /// It, or another channel that a stream needed, was silent for too long.
@@ -135,6 +145,7 @@ impl ChannelMetrics {
             waited_s: self.waited_us.value() as f64 / 1e6,
             broken: self.broken.value(),
             tampered: self.tampered.value(),
+            rejoined: self.rejoined.value(),
         }
     }
 }
@@ -168,6 +179,8 @@ pub(crate) struct StreamMetrics {
     /// Whether rules are missing that cannot be restored.
     pub(crate) unrestored: AtomicBool,
     said: Mutex<[LogRateLimiter; 6]>,
+    /// Open streams, by how many channels they can lose; those that wait for one first.
+    spare: Mutex<Vec<u64>>,
 }
 
 /// Events that strangers, or an attacker on a channel, can cause as often as they like. Their log
@@ -202,6 +215,31 @@ impl StreamMetrics {
             restored: Counter::default(),
             unrestored: AtomicBool::default(),
             said: Mutex::default(),
+            spare: Mutex::default(),
+        }
+    }
+
+    /// Counts an open stream by how many channels it can lose, until the result is dropped.
+    pub(crate) fn count_spare(self: &Arc<Self>) -> SpareGauge {
+        SpareGauge { metrics: Arc::clone(self), place: None }
+    }
+
+    /// The open streams, by what they can still lose.
+    pub(crate) fn redundancy(&self) -> Redundancy {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let (waiting, spare) = spare.split_first().unwrap_or((&0, &[]));
+        Redundancy { waiting: *waiting, spare: spare.to_vec() }
+    }
+
+    fn move_spare(&self, from: Option<usize>, to: Option<usize>) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(to) = to {
+            let len = spare.len().max(to + 1);
+            spare.resize(len, 0);
+            spare[to] += 1;
+        }
+        if let Some(from) = from {
+            spare[from] -= 1;
         }
     }
 
@@ -252,6 +290,30 @@ impl StreamMetrics {
             tampered: self.tampered.value(),
             over_limit: self.over_limit.value(),
         }
+    }
+}
+
+/// An open stream, as it is counted by how many channels it can lose.
+pub(crate) struct SpareGauge {
+    metrics: Arc<StreamMetrics>,
+    /// Zero while it waits for a channel, otherwise one more than it can lose.
+    place: Option<usize>,
+}
+
+impl SpareGauge {
+    /// It can lose so many channels; or it waits for one.
+    pub(crate) fn set(&mut self, spare: Option<usize>) {
+        let place = Some(spare.map_or(0, |spare| spare + 1));
+        if place != self.place {
+            self.metrics.move_spare(self.place, place);
+            self.place = place;
+        }
+    }
+}
+
+impl Drop for SpareGauge {
+    fn drop(&mut self) {
+        self.metrics.move_spare(self.place, None);
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod open_streams;
 mod pending_connections;
+mod rejoins;
 mod request;
 
 use std::future::pending;
@@ -15,12 +16,18 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use self::open_streams::OpenStreams;
-use self::pending_connections::PendingConnections;
+use self::pending_connections::{Arrival, Connection, PendingConnections};
+use self::rejoins::RejoinableStreams;
 use crate::config::ServerConfig;
+use association::{Cookie, Rejoin};
+
 use crate::net::metrics::{ChannelMetrics, StreamMetrics};
 use crate::net::paths::monitor::Monitor;
+use crate::net::paths::path::Path;
 use crate::net::stop::drain;
+use crate::net::stream::connection::ChannelConnection;
 use crate::net::stream::driver::{Driver, ReusableConnection};
+use crate::net::stream::rejoins::RejoinClaim;
 use crate::status::{Limits, Status};
 use directory::exchange::DirectoryServer;
 use service::accept::RoundRobin;
@@ -47,6 +54,7 @@ pub struct Handle {
     stream_metrics: Arc<StreamMetrics>,
     pending: Arc<PendingConnections>,
     open: Arc<OpenStreams>,
+    rejoinable: Arc<RejoinableStreams>,
     monitor: Arc<Monitor>,
     in_force: Arc<Mutex<ActiveConfig>>,
     reloader: Reloader<ServerConfig>,
@@ -75,8 +83,17 @@ impl Server {
         let (reloader, reloads) = reloads();
         let monitor = Arc::new(Monitor::of_server());
         let (hand_over, handed_over) = mpsc::channel(MAX_HANDED_OVER);
-        let handle =
-            Handle { stream_metrics, pending, open, monitor, in_force, reloader, hand_over };
+        let rejoinable = Arc::default();
+        let handle = Handle {
+            stream_metrics,
+            pending,
+            open,
+            rejoinable,
+            monitor,
+            in_force,
+            reloader,
+            hand_over,
+        };
         Ok(Self { handle, reloads, listening, directory, handed_over })
     }
 
@@ -129,12 +146,19 @@ impl Server {
                         associate(&mut waiting, stream, peer, Arc::clone(metrics));
                     }
                 }
-                Some(associated) = waiting.join_next() => {
-                    let Ok(Some(association)) = associated else { continue };
+                Some(arrived) = waiting.join_next() => {
                     let (config, handle) = (Arc::clone(&config), self.handle.clone());
-                    streams.spawn(async move {
-                        request::serve(&config, &handle, association).await
-                    });
+                    match arrived {
+                        Ok(Some(Arrival::Association(association))) => {
+                            streams.spawn(async move {
+                                request::serve(&config, &handle, association).await
+                            });
+                        }
+                        Ok(Some(Arrival::Rejoin(rejoin, cookie, connection))) => {
+                            handle.claim(rejoin, cookie, connection);
+                        }
+                        _ => {}
+                    }
                 }
                 Some(finished) = streams.join_next() => {
                     for (ReusableConnection { stream, metrics, .. }, peer) in finished.unwrap_or_default() {
@@ -239,6 +263,7 @@ impl Handle {
         Status {
             uptime_s: self.stream_metrics.uptime().as_secs_f64(),
             streams: self.stream_metrics.streams(),
+            redundancy: self.stream_metrics.redundancy(),
             limits: Some(limits),
             interception: None,
             channels: channel_metrics.map(channel).collect(),
@@ -273,15 +298,32 @@ impl Handle {
     /// Monitors the paths of an open stream's channels, whose connections come from `peers`; not of
     /// a channel whose listener is closed.
     fn watch(&self, driver: &mut Driver, peers: &[SocketAddr]) {
-        let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
         let mut peers = peers.iter();
-        driver.watch(|connection| {
-            let peer = peers.next()?.ip();
-            let is_own =
-                |(_, metrics): &(_, Arc<ChannelMetrics>)| Arc::ptr_eq(metrics, &connection.metrics);
-            let place = in_force.channel_metrics.iter().position(is_own)?;
-            let listener = in_force.channel_metrics[place].0;
-            self.monitor.path_for(place, listener, peer, connection.socket())
-        });
+        driver.watch(|connection| self.path_of(connection, *peers.next()?));
+    }
+
+    /// The path of a connection that comes from this address, if its listener is open.
+    fn path_of(&self, connection: &ChannelConnection, peer: SocketAddr) -> Option<Arc<Path>> {
+        let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_own =
+            |(_, metrics): &(_, Arc<ChannelMetrics>)| Arc::ptr_eq(metrics, &connection.metrics);
+        let place = in_force.channel_metrics.iter().position(is_own)?;
+        let listener = in_force.channel_metrics[place].0;
+        self.monitor.path_for(place, listener, peer.ip(), connection.socket())
+    }
+
+    /// A connection is to take the place of a channel's in an open stream, and must have sent
+    /// nothing else. Unless its client proves that it may, it is closed.
+    fn claim(&self, rejoin: Rejoin, cookie: Cookie, connection: Connection) {
+        let Connection { stream: mut connection, peer, rest, permit: _permit } = connection;
+        if let Some(claims) = self.rejoinable.verify(&rejoin, cookie)
+            && rest.is_empty()
+        {
+            if let Some(path) = self.path_of(&connection, peer) {
+                connection.watch(&path);
+            }
+            // A client makes no more before it is answered.
+            let _ = claims.try_send(RejoinClaim { rejoin, cookie, connection });
+        }
     }
 }

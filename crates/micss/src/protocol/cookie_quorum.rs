@@ -18,6 +18,8 @@ pub(crate) struct CookieQuorum {
     needed: usize,
     /// The channels that have neither brought a cookie nor failed.
     pending: BTreeSet<usize>,
+    /// The channels whose paths are lost.
+    unusable: BTreeSet<usize>,
     /// By channel.
     cookies: BTreeMap<usize, Cookie>,
     deadline: Duration,
@@ -31,7 +33,8 @@ impl CookieQuorum {
         now: Duration,
     ) -> Self {
         let pending = channels.into_iter().collect();
-        Self { needed, pending, cookies: BTreeMap::new(), deadline: now + HANDSHAKE_TIMEOUT }
+        let (unusable, cookies) = (BTreeSet::new(), BTreeMap::new());
+        Self { needed, pending, unusable, cookies, deadline: now + HANDSHAKE_TIMEOUT }
     }
 
     /// A channel has brought a cookie. Returns whether it is used: a server generates every cookie
@@ -56,15 +59,27 @@ impl CookieQuorum {
         self.pending.remove(&channel);
     }
 
+    /// The path of a channel is lost, or is not any more. While it is, the channel is not waited for
+    /// if enough others have brought their cookie.
+    pub(crate) fn handle_path(&mut self, channel: usize, is_unusable: bool) {
+        if is_unusable {
+            self.unusable.insert(channel);
+        } else {
+            self.unusable.remove(&channel);
+        }
+    }
+
     /// After the deadline, the channels that are still waited for; before it, none.
     pub(crate) fn late(&self, now: Duration) -> impl DoubleEndedIterator<Item = usize> {
         self.pending.iter().copied().filter(move |_| now >= self.deadline)
     }
 
-    /// Whether the wait is over: all channels have answered, too few can, or the deadline has
-    /// passed.
+    /// Whether the wait is over: all channels have answered, or enough have and the paths of the
+    /// others are lost; too few can; or the deadline has passed.
     pub(crate) fn is_over(&self, now: Duration) -> bool {
+        let is_enough = self.cookies.len() >= self.needed;
         self.pending.is_empty()
+            || is_enough && self.pending.is_subset(&self.unusable)
             || self.cookies.len() + self.pending.len() < self.needed
             || now >= self.deadline
     }
@@ -109,6 +124,21 @@ mod tests {
         let mut quorum = CookieQuorum::new(0..2, 1, SECOND);
         assert!(quorum.handle_cookie(1, cookie(1), 30 * SECOND));
         assert_eq!(quorum.poll_timeout(), 31 * SECOND);
+    }
+
+    #[test]
+    fn a_channel_whose_path_is_lost_is_waited_for_only_if_it_is_needed() {
+        let mut quorum = CookieQuorum::new(0..3, 2, SECOND);
+        quorum.handle_path(1, true);
+        assert!(quorum.handle_cookie(0, cookie(0), SECOND));
+        assert!(!quorum.is_over(SECOND), "two are needed");
+        assert!(quorum.handle_cookie(2, cookie(2), SECOND));
+        assert!(quorum.is_over(SECOND));
+        quorum.handle_path(1, false);
+        assert!(!quorum.is_over(SECOND), "it may come");
+        assert!(quorum.handle_cookie(1, cookie(1), SECOND));
+        assert!(quorum.is_over(SECOND));
+        assert!(quorum.finish().unwrap().into_keys().eq([0, 1, 2]));
     }
 
     #[test]

@@ -6,11 +6,14 @@
 //!
 //! If fewer shares are needed than there are channels, channels may be lost: those that end or
 //! break, those whose shares do not arrive while the others' have, and those that carry changed
-//! bytes. The stream continues with the rest.
+//! bytes. The stream continues with the rest. A record does not wait for shares that are late: if
+//! the others make it, it is taken, and the late channels are *behind* until they have brought
+//! theirs, which are dropped.
 
 mod dispute;
 mod shares;
 
+use std::cmp::Reverse;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -33,13 +36,18 @@ use crate::protocol::record::{
 /// 0.2 s, 0.4 s and so on, each time twice as long.
 pub const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The same if the stream can go on without the channels that are behind.
+/// How long the record waits for further shares once enough channels have brought theirs. Then it is
+/// taken without them.
+pub const LATE_SHARE_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// The same if the shares that have arrived make no record: some of them may be an attacker's. Then
+/// the channels are lost that have not brought theirs.
 pub const STALLED_CHANNEL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time limit of the peer for the first record: the request, or its answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The same when a stream opens.
+/// [`STALLED_CHANNEL_TIMEOUT`] when a stream opens.
 pub(crate) const LATE_CHANNEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The next element of the stream.
@@ -61,6 +69,8 @@ pub struct Incoming {
     longest: usize,
     /// The search for the right channels of the next record, if they contradict each other.
     dispute: Option<Dispute>,
+    /// The shares of the next record that had arrived first did not make it.
+    is_contradicted: bool,
     /// Selects the sets of shares that a dispute tries.
     random: RandomSets,
 }
@@ -76,6 +86,7 @@ impl Incoming {
             record_len: None,
             longest: MAX_RECORD,
             dispute: None,
+            is_contradicted: false,
             random: RandomSets::new(seed),
         }
     }
@@ -101,7 +112,14 @@ impl Incoming {
 
     /// Goes on without a channel, if possible. Returns whether it is.
     pub fn lose(&mut self, channel: usize, why: Loss) -> bool {
+        // It may have been the channel's header.
+        self.record_len = None;
         self.shares.lose(channel, why)
+    }
+
+    /// Whether the stream can go on with one channel less.
+    pub(crate) fn has_spare(&self) -> bool {
+        self.shares.has_spare()
     }
 
     /// The next channel that was lost, and why. To be called after all other functions.
@@ -112,6 +130,63 @@ impl Incoming {
     /// Whether no channel is lost.
     pub fn is_whole(&self) -> bool {
         self.shares.channels.iter().all(|channel| !channel.lost)
+    }
+
+    /// The position of the next record: how many bytes of each channel were consumed.
+    pub(crate) fn position(&self) -> u64 {
+        self.shares.position
+    }
+
+    /// The position of the next byte that a channel must bring.
+    pub(crate) fn received(&self, channel: usize) -> u64 {
+        self.shares.received(channel)
+    }
+
+    /// How many bytes a channel owes of records that were taken without it.
+    pub(crate) fn behind(&self, channel: usize) -> u64 {
+        self.shares.channels[channel].behind
+    }
+
+    /// A channel's connection was replaced by one whose first byte is at this position. A channel
+    /// that was lost takes part again; if its first byte is of a later record, from then on.
+    /// Returns false, and changes nothing, if that is too late for a channel that is needed.
+    pub(crate) fn rejoin(&mut self, channel: usize, from: u64) -> bool {
+        self.shares.rejoin(channel, from)
+    }
+
+    /// Whether no channel is behind.
+    pub fn is_level(&self) -> bool {
+        (0..self.shares.channels.len()).all(|channel| !self.is_behind(channel))
+    }
+
+    /// Whether records were taken without a channel that has not brought its shares of them yet.
+    pub(crate) fn is_behind(&self, channel: usize) -> bool {
+        self.behind(channel) > 0
+    }
+
+    /// How many bytes of such records a channel has brought late, and how many with those that it
+    /// has not brought yet.
+    pub(crate) fn late_bytes(&self, channel: usize) -> (u64, u64) {
+        let Channel { behind, dropped, .. } = self.shares.channels[channel];
+        (dropped, dropped + behind)
+    }
+
+    /// Does not wait any longer for the shares of the next record that are late, after the time of
+    /// [`patience`](Self::patience). If the others do not make it, it waits for them again. Returns
+    /// whether that is possible.
+    pub fn skip_late(&mut self) -> bool {
+        let possible = !self.is_contradicted() && self.can_lose_stalled();
+        if possible {
+            for channel in self.stalled().collect::<Vec<_>>() {
+                self.shares.channels[channel].skipped = true;
+            }
+        }
+        possible
+    }
+
+    /// Whether shares of the next record that have arrived contradict each other.
+    pub(crate) fn is_contradicted(&self) -> bool {
+        self.is_contradicted || self.dispute.is_some()
     }
 
     /// Goes on without the channels that the next record waits for, after the time of
@@ -131,13 +206,13 @@ impl Incoming {
         let stalled = self.stalled().count();
         self.shares.may_lose
             && stalled > 0
-            && self.shares.live().count() - stalled >= self.shares.threshold
+            && self.shares.awaited().count() - stalled >= self.shares.threshold
     }
 
-    /// The channels that have not brought the next record, or its header.
-    fn stalled(&self) -> impl Iterator<Item = usize> {
+    /// The channels that have not brought the next record, or its header, and for which it waits.
+    pub(crate) fn stalled(&self) -> impl Iterator<Item = usize> {
         let needed = self.shares.start + self.record_len.unwrap_or(HEADER_LEN);
-        self.shares.live().filter(move |&channel| self.shares.channels[channel].end < needed)
+        self.shares.awaited().filter(move |&channel| self.shares.channels[channel].end < needed)
     }
 
     /// The channels to read from, the one furthest behind first: without those whose buffer is
@@ -150,13 +225,17 @@ impl Incoming {
                 !self.shares.channels[i].closed && self.shares.channels[i].end < self.limit()
             })
             .collect();
-        order.sort_by_key(|&i| self.shares.channels[i].end);
+        order.sort_by_key(|&i| {
+            let Channel { end, behind, .. } = self.shares.channels[i];
+            (Reverse(behind), end)
+        });
         order.into_iter()
     }
 
-    /// The channel furthest behind, if others have brought more.
+    /// Of the channels that the next record waits for, the one furthest behind, if others have
+    /// brought more.
     pub fn awaited(&self) -> Option<usize> {
-        let channel = self.wanted().next()?;
+        let channel = self.wanted().find(|&channel| !self.shares.channels[channel].skipped)?;
         let is_behind =
             |&other: &usize| self.shares.channels[other].end > self.shares.channels[channel].end;
         self.shares.live().any(|other| is_behind(&other)).then_some(channel)
@@ -177,11 +256,20 @@ impl Incoming {
     /// # Panics
     /// If the space was shorter.
     pub fn filled(&mut self, channel: usize, len: usize) {
-        self.shares.channels[channel].end += len;
-        assert!(
-            self.shares.channels[channel].end <= self.shares.room,
-            "no more than there is space"
-        );
+        let start = self.shares.start;
+        let has_header = |channel: &Channel| channel.end >= start + HEADER_LEN;
+        let had_header = has_header(&self.shares.channels[channel]);
+        self.shares.fill(channel, len);
+        let filled = &self.shares.channels[channel];
+        assert!(filled.end <= self.shares.room, "no more than there is space");
+        if filled.skipped && filled.behind == 0 {
+            let is_idle = self.shares.awaited().all(|i| self.shares.channels[i].end == start);
+            // The others' header may be wrong: then this one contradicts it.
+            if is_idle || !had_header && has_header(filled) {
+                self.shares.channels[channel].skipped = false;
+                self.record_len = None;
+            }
+        }
     }
 
     /// Takes bytes that were read from a channel before the stream began, at most 4 KiB.
@@ -209,13 +297,19 @@ impl Incoming {
         self.shares.channels[channel].closed = true;
     }
 
-    /// How long to wait for the next bytes, if there is a limit: [`RECORD_TIMEOUT`], or
-    /// [`STALLED_CHANNEL_TIMEOUT`] if [`lose_stalled`](Self::lose_stalled) helps. If channels can
-    /// be lost, bytes of fewer channels than needed do not begin a record, since an attacker may
-    /// have added them.
+    /// How long to wait for the next record, if there is a limit: [`LATE_SHARE_TIMEOUT`] from when
+    /// enough channels have brought it, if [`skip_late`](Self::skip_late) helps, or
+    /// [`STALLED_CHANNEL_TIMEOUT`] if [`lose_stalled`](Self::lose_stalled) does; else
+    /// [`RECORD_TIMEOUT`] from the last byte. If channels can be lost, bytes of fewer channels than
+    /// needed do not begin a record, since an attacker may have added them.
     pub fn patience(&self) -> Option<Duration> {
         if self.can_lose_stalled() {
-            return Some(STALLED_CHANNEL_TIMEOUT);
+            let is_contradicted = self.is_contradicted();
+            return Some(if is_contradicted {
+                STALLED_CHANNEL_TIMEOUT
+            } else {
+                LATE_SHARE_TIMEOUT
+            });
         }
         let has_begun = |&channel: &usize| {
             let Channel { end, closed, .. } = self.shares.channels[channel];
@@ -234,15 +328,15 @@ impl Incoming {
     pub fn take_next(&mut self) -> Result<Option<Received<'_>>, RecordError> {
         loop {
             if let Poll::Ready(next) = self.poll_next()? {
-                return Ok(next.map(|(kind, len)| self.received(kind, len)));
+                return Ok(next.map(|(kind, len)| self.received_record(kind, len)));
             }
         }
     }
 
     /// The kind of the stream's next element and the length of its payload, if it has arrived, for
-    /// [`received`](Self::received). Pending: the right channels are not known yet, and finding
-    /// them takes further calls, each of which takes a fraction of a millisecond. Other tasks
-    /// should run between two calls.
+    /// [`received_record`](Self::received_record). Pending: the right channels are not known yet,
+    /// and finding them takes further calls, each of which takes a fraction of a millisecond. Other
+    /// tasks should run between two calls.
     ///
     /// # Errors
     /// As [`take_next`](Self::take_next).
@@ -251,7 +345,7 @@ impl Incoming {
     }
 
     /// The element that [`poll_next`](Self::poll_next) has just returned.
-    pub fn received(&self, kind: Kind, len: usize) -> Received<'_> {
+    pub fn received_record(&self, kind: Kind, len: usize) -> Received<'_> {
         let header = if self.records { HEADER_LEN } else { 0 };
         let payload = if len > 0 { &self.shares.plain(header + len)[header..] } else { &[] };
         Received { kind, payload }
@@ -273,12 +367,14 @@ impl Incoming {
                 }
             } else if self.record_len.is_none() && self.shares.available() >= HEADER_LEN {
                 let mut header = Zeroizing::new([0; HEADER_LEN]);
-                let shares: Vec<usize> = self.shares.live().take(self.shares.threshold).collect();
+                let shares: Vec<usize> =
+                    self.shares.awaited().take(self.shares.threshold).collect();
                 self.shares.join(&shares, &mut *header);
                 match record::length_within(&header, self.longest) {
                     Some(len) if self.shares.agree_with(&shares, &*header) => {
                         self.record_len = Some(len);
                     }
+                    _ if self.waits_for_skipped() => continue,
                     _ => {
                         self.begin_dispute(HEADER_LEN)?;
                         return Ok(Poll::Pending);
@@ -287,11 +383,22 @@ impl Incoming {
                 self.make_room()?;
             }
             match self.record_len {
+                // The late shares have come: finds out which of the others is wrong.
+                Some(len)
+                    if self.is_contradicted
+                        && self.dispute.is_none()
+                        && self.shares.has_spare()
+                        && self.shares.available() >= len =>
+                {
+                    self.begin_dispute(len)?;
+                    return Ok(Poll::Pending);
+                }
                 Some(len) if self.shares.available() >= len => match self.take_record(len) {
                     Ok(Poll::Pending) => return Ok(Poll::Pending),
                     Ok(Poll::Ready(kind)) => {
                         return Ok(Poll::Ready(Some((kind, len - HEADER_LEN))));
                     }
+                    Err(RecordError::Tampered) if self.waits_for_skipped() => {}
                     Err(RecordError::Tampered) => {
                         self.begin_dispute(len)?;
                         return Ok(Poll::Pending);
@@ -305,6 +412,17 @@ impl Incoming {
                 }
             }
         }
+    }
+
+    /// The next record's header, or all of it, is not valid. If it was taken without late shares, it
+    /// waits for them again. Returns whether that is so.
+    fn waits_for_skipped(&mut self) -> bool {
+        let is_skipped = self.shares.awaited().count() < self.shares.live().count();
+        if is_skipped {
+            self.shares.wait_for_all();
+            (self.is_contradicted, self.record_len) = (true, None);
+        }
+        is_skipped
     }
 
     /// The next record's header, or all of it, of which `len` bytes have arrived on every channel,
@@ -385,18 +503,19 @@ impl Incoming {
                 Poll::Ready(found) => right = found,
             }
         }
-        let any = || self.shares.live().take(self.shares.threshold).collect();
+        let any = || self.shares.awaited().take(self.shares.threshold).collect();
         let shares: Vec<usize> = right.unwrap_or_else(any);
         self.shares.join_plain(&shares, len);
         let kind = record::verify(self.shares.plain(len))?;
         (self.dispute, self.record_len, self.longest) = (None, None, MAX_RECORD);
+        self.is_contradicted = false;
         self.advance(len)?;
         Ok(Poll::Ready(kind))
     }
 
     /// Consumes the next `len` bytes of all channels.
     fn advance(&mut self, len: usize) -> Result<(), RecordError> {
-        self.shares.start += len;
+        self.shares.consume(len);
         self.make_room()
     }
 

@@ -1,4 +1,8 @@
-//! The sending half of a stream: payloads in, one share for each channel out.
+//! The sending half of a stream: payloads in, one share for each channel out. The shares that the
+//! peer has not acknowledged are kept, so that a channel whose connection is replaced can go on
+//! where the peer needs it.
+
+use std::collections::VecDeque;
 
 use sharing::{Generator, RandomError, Sharing, Splitter};
 
@@ -6,38 +10,83 @@ use crate::protocol::buffer::Buffer;
 use crate::protocol::memory::Lease;
 use crate::protocol::record::{self, HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, SMALL_RECORD};
 
-/// A few records on their way to the channels.
+/// How many bytes of each channel's shares are kept at most. A kernel queues no more of a
+/// connection, unless its limits were raised.
+pub const MAX_KEPT: u64 = 4 << 20;
+
+/// How far a channel may be behind before the stream goes on without it, in bytes of its shares.
+pub const MAX_LAG: u64 = 1 << 20;
+
+/// The interval of requests for an acknowledgement, in bytes: a quarter of what was sent, within
+/// these limits.
+const ACK_INTERVAL: (u64, u64) = (64 << 10, 512 << 10);
+
+/// Records are appended to shares that are kept already while there is so much space behind them.
+const MIN_APPEND: usize = SMALL_RECORD / 2;
+
+/// Records on their way to the channels.
 ///
 /// The application's bytes are read into [`payload_mut`](Self::payload_mut) and sealed, possibly
-/// several times, and then taken by each channel at its own rate. There is space for further
-/// records only when every channel has taken its whole share, which limits the sender to the rate
-/// of the slowest channel.
+/// several times, and then taken by each channel at its own rate. Further records follow when as
+/// many channels as are needed have taken their whole share, which limits the sender to the rate of
+/// the slowest of these.
+///
+/// A position is a number of bytes of a channel's shares since the first record. It is the same on
+/// all channels.
 pub struct Outgoing {
     splitter: Splitter,
     generator: Generator,
     /// False: only the payload is shared, as in the paper.
     records: bool,
-    /// Nothing may follow.
+    /// Nothing but acknowledgements may follow.
     finished: bool,
     /// Bytes that precede the next record, unencrypted and equal on every channel.
     before: Vec<u8>,
+    /// The number of such bytes that the shares contain, which positions do not count.
+    preface: u64,
     /// The maximum length of the next records; grows when it is used up.
     room: usize,
-    /// A record before it is shared, then the shares of all sealed records: `1 + n` parts of equal
-    /// length. Takes no memory until there is a payload.
-    buffer: Buffer,
-    /// How many bytes of its share each channel has taken; `None` for lost channels.
-    taken: Vec<Option<usize>>,
+    /// A record before it is shared. Takes no memory until there is a payload.
+    plain: Buffer,
+    /// The shares that are not taken, or kept, the oldest first.
+    chunks: VecDeque<Chunk>,
+    /// Memory for further chunks.
+    spare: Vec<Buffer>,
+    /// How many bytes of its shares each channel has taken; `None` for lost channels.
+    taken: Vec<Option<u64>>,
     /// The minimum number of channels.
     fewest: usize,
-    /// The length of the shares.
-    len: usize,
-    /// The limit of the buffer's memory, if there is one.
+    /// The number of bytes that all shares have, preface included.
+    end: u64,
+    /// Whether shares are kept until they are acknowledged.
+    keeps: bool,
+    /// The end of what is acknowledged, and of what has to be, preface included.
+    acknowledged: u64,
+    requested: u64,
+    /// The limit of the memory for new records, and for shares that are kept.
     lease: Lease,
+    kept: Lease,
+}
+
+/// The shares of some records that follow each other.
+struct Chunk {
+    /// How many bytes are before it, preface included.
+    start: u64,
+    /// The length of its shares.
+    len: usize,
+    /// The shares, in one part for each channel.
+    shares: Buffer,
+}
+
+impl Chunk {
+    fn end(&self) -> u64 {
+        self.start + self.len as u64
+    }
 }
 
 impl Outgoing {
-    /// A sending half that shares records by `sharing`, one share for each channel.
+    /// A sending half that shares records by `sharing`, one share for each channel. It keeps no
+    /// shares.
     pub fn new(sharing: Sharing, generator: Generator) -> Self {
         let channels = usize::from(sharing.shares());
         Self {
@@ -46,24 +95,45 @@ impl Outgoing {
             records: true,
             finished: false,
             before: Vec::new(),
+            preface: 0,
             room: SMALL_RECORD,
-            buffer: Buffer::default(),
+            plain: Buffer::default(),
+            chunks: VecDeque::new(),
+            spare: Vec::new(),
             taken: vec![Some(0); channels],
             fewest: sharing.threshold().into(),
-            len: 0,
+            end: 0,
+            keeps: false,
+            acknowledged: 0,
+            requested: 0,
             lease: Lease::default(),
+            kept: Lease::default(),
         }
     }
 
-    /// Long records need memory of this lease from now on. Without it, records stay short.
-    pub(crate) fn limit_memory(&mut self, lease: Lease) {
-        self.lease = lease;
+    /// Keeps shares until they are acknowledged, as far as there is memory for that.
+    pub(crate) fn keep(&mut self) {
+        self.keeps = true;
+    }
+
+    /// Long records need memory of `lease` from now on, without which they stay short, and shares
+    /// that are kept that of `kept`, without which they are dropped.
+    pub(crate) fn limit_memory(&mut self, lease: Lease, kept: Lease) {
+        (self.lease, self.kept) = (lease, kept);
+    }
+
+    /// Random bytes of its generator.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub(crate) fn random<const N: usize>(&mut self) -> Result<[u8; N], RandomError> {
+        self.generator.array()
     }
 
     /// Payloads are shared without a header from now on: `integrity = "none"`. Channels can no
-    /// longer be lost.
+    /// longer be lost, and shares are not kept.
     pub fn drop_records(&mut self) {
-        self.records = false;
+        (self.records, self.keeps) = (false, false);
         self.fewest = self.taken.len();
     }
 
@@ -99,12 +169,62 @@ impl Outgoing {
         self.taken.iter().flatten().count()
     }
 
-    /// Makes space for the next records, if all have been taken.
-    fn begin(&mut self) {
-        if self.is_taken() {
-            self.len = 0;
-            self.taken.iter_mut().flatten().for_each(|taken| *taken = 0);
+    /// The number of channels that have taken the first `end` bytes of their shares.
+    fn ahead_of(&self, end: u64) -> usize {
+        self.taken.iter().flatten().filter(|&&taken| taken >= end).count()
+    }
+
+    /// Drops the shares that no channel needs any more, and those for which there is no memory, as
+    /// far as enough channels have taken them.
+    fn drop_old(&mut self) {
+        let Some(least) = self.taken.iter().flatten().copied().min() else { return };
+        let unneeded = if self.keeps { least.min(self.acknowledged) } else { least };
+        while self.chunks.len() > 1 {
+            let oldest = &self.chunks[0];
+            let (start, end) = (oldest.start, oldest.end());
+            let may_drop = end <= unneeded
+                || self.ahead_of(end) >= self.fewest
+                    && (self.end - start > MAX_KEPT || !self.may_keep());
+            if !may_drop {
+                break;
+            }
+            let Some(Chunk { shares, .. }) = self.chunks.pop_front() else { break };
+            if shares.len() == MAX_RECORD * self.taken.len() {
+                self.spare.push(shares);
+            }
         }
+        if let [newest] = self.chunks.make_contiguous()
+            && newest.end() <= unneeded
+        {
+            (newest.start, newest.len) = (self.end, 0);
+        }
+    }
+
+    /// Whether there is memory for the shares that are kept: for all but the newest.
+    fn may_keep(&mut self) -> bool {
+        let chunks = self.chunks.iter().map(|chunk| chunk.shares.len());
+        let spare: usize = self.spare.iter().map(|spare| spare.len()).sum();
+        let newest = self.chunks.back().map_or(0, |newest| newest.shares.len());
+        let kept = chunks.sum::<usize>() + spare - newest;
+        if self.kept.resize(kept) {
+            return true;
+        }
+        self.spare.clear();
+        self.kept.resize(kept - spare)
+    }
+
+    /// A channel that is too far behind, if the stream can go on without it: what it takes next is
+    /// not kept, or by so much that it is of no use.
+    pub(crate) fn overtaken(&self) -> Option<usize> {
+        let base = self.chunks.front().map_or(self.end, |oldest| oldest.start);
+        let is_overtaken = |taken: u64| taken < base || self.end - taken > MAX_LAG;
+        let is_overtaken = |taken: &Option<u64>| taken.is_some_and(is_overtaken);
+        self.taken.iter().position(is_overtaken).filter(|_| self.has_spare())
+    }
+
+    /// How many bytes of its share a channel has not taken.
+    pub(crate) fn lag(&self, channel: usize) -> u64 {
+        self.taken[channel].map_or(0, |taken| self.end - taken)
     }
 
     /// Sends these bytes before the next record on every channel, unencrypted.
@@ -113,45 +233,101 @@ impl Outgoing {
     }
 
     /// Makes space for a payload of so many bytes, with the stream's end behind it, up to the
-    /// maximum length of a record. Only before any channel has begun to take the sealed records.
+    /// maximum length of a record. Only while no channel has taken a part of the sealed records.
     pub fn make_room(&mut self, len: usize) {
-        self.begin();
-        let needed = self.len + 2 * HEADER_LEN + len.min(MAX_PAYLOAD);
-        let room = needed.next_power_of_two().min(MAX_RECORD);
-        if !self.may_seal() || room <= self.part().max(self.room) || !self.may_take(room) {
+        self.drop_old();
+        let needed = 2 * HEADER_LEN + len.min(MAX_PAYLOAD);
+        if self.remaining() >= needed.min(MAX_RECORD) {
             return;
         }
-        let (part, sealed) = (self.part(), self.len);
-        let mut larger = Buffer::new(room * (1 + self.taken.len()));
-        for share in 1..=self.taken.len() {
-            let own = &self.buffer[part * share..][..sealed];
-            larger[room * share..][..sealed].copy_from_slice(own);
+        let is_settled = self.is_settled();
+        let sealed = if is_settled { 0 } else { self.newest_len() };
+        let room = (sealed + needed).next_power_of_two().min(MAX_RECORD);
+        if !is_settled && (!self.is_untouched() || room <= self.part().max(self.room)) {
+            return;
         }
-        (self.room, self.buffer) = (room, larger);
+        if room > self.room {
+            if !self.may_take(room) {
+                return;
+            }
+            self.room = room;
+        }
+        if sealed > 0 {
+            self.enlarge(room);
+        } else if self.remaining() < self.room {
+            self.begin_chunk();
+        }
+    }
+
+    /// Makes the newest chunk longer, of which no channel has taken anything.
+    fn enlarge(&mut self, room: usize) {
+        let channels = self.taken.len();
+        let Some(newest) = self.chunks.back_mut() else { return };
+        let (part, len) = (newest.shares.len() / channels, newest.len);
+        let mut larger = Buffer::new(room * channels);
+        for channel in 0..channels {
+            let own = &newest.shares[part * channel..][..len];
+            larger[room * channel..][..len].copy_from_slice(own);
+        }
+        newest.shares = larger;
+        self.plain = Buffer::new(room);
     }
 
     /// The buffer for the next payload: at most `MAX_PAYLOAD` bytes, and not empty unless records
     /// are sealed already.
     pub fn payload_mut(&mut self) -> &mut [u8] {
-        self.begin();
-        if self.len == 0 && self.part() != self.room {
-            if !self.may_take(self.room) {
-                self.room = self.part().max(SMALL_RECORD);
-            }
-            self.buffer = Buffer::new(self.room * (1 + self.taken.len()));
+        self.drop_old();
+        let least = if self.is_settled() { MIN_APPEND } else { HEADER_LEN + 1 };
+        let is_unfit = self.newest_len() == 0 && self.part() != self.room;
+        if is_unfit || self.remaining() < least {
+            self.begin_chunk();
         }
-        let end = self.part() - self.len;
-        &mut self.buffer[HEADER_LEN.min(end)..end]
+        let end = self.remaining();
+        if self.plain.len() < end {
+            self.plain = Buffer::new(end);
+        }
+        &mut self.plain[HEADER_LEN.min(end)..end]
     }
 
-    /// Whether there is memory for parts of this length.
+    /// Begins a new chunk.
+    fn begin_chunk(&mut self) {
+        if self.part() != self.room && !self.may_take(self.room) {
+            self.room = self.part().max(SMALL_RECORD);
+        }
+        self.drop_empty();
+        let spare = if self.room == MAX_RECORD { self.spare.pop() } else { None };
+        let shares = spare.unwrap_or_else(|| Buffer::new(self.room * self.taken.len()));
+        self.chunks.push_back(Chunk { start: self.end, len: 0, shares });
+        if self.plain.len() != self.room {
+            self.plain = Buffer::new(self.room);
+        }
+        self.drop_old();
+    }
+
+    /// Drops the newest chunk if there is nothing in it.
+    fn drop_empty(&mut self) {
+        if self.chunks.back().is_some_and(|newest| newest.len == 0) {
+            self.chunks.pop_back();
+        }
+    }
+
+    /// Whether there is memory for records of this length.
     fn may_take(&mut self, room: usize) -> bool {
         self.lease.resize(room.saturating_sub(SMALL_RECORD) * (1 + self.taken.len()))
     }
 
-    /// The length of the buffer's parts.
+    /// The length of the newest chunk's parts.
     fn part(&self) -> usize {
-        self.buffer.len() / (1 + self.taken.len())
+        self.chunks.back().map_or(0, |newest| newest.shares.len() / self.taken.len())
+    }
+
+    fn newest_len(&self) -> usize {
+        self.chunks.back().map_or(0, |newest| newest.len)
+    }
+
+    /// The space behind the sealed records in the newest chunk.
+    fn remaining(&self) -> usize {
+        self.part() - self.newest_len()
     }
 
     /// Makes a record of the first `len` bytes of the payload and shares it, behind those that are
@@ -161,25 +337,24 @@ impl Outgoing {
     /// If there are no random bytes.
     ///
     /// # Panics
-    /// If a channel has begun to take the sealed records and others have not taken them all; if the
-    /// payload is shorter than `len`; or if there is no space for the bytes before it.
+    /// If the payload is shorter than `len`, or if there is no space for the bytes before it.
     pub fn seal(&mut self, kind: Kind, len: usize) -> Result<(), RandomError> {
-        self.begin();
-        assert!(self.may_seal(), "nothing has been taken yet");
-        if self.buffer.is_empty() {
+        let is_full = self.remaining() < HEADER_LEN + self.before.len();
+        if self.plain.is_empty() || len == 0 && is_full {
             self.payload_mut();
         }
-        let (part, start) = (self.part(), self.len);
+        let (part, start) = (self.part(), self.newest_len());
         let before = std::mem::take(&mut self.before);
         let room = (part - start).checked_sub(HEADER_LEN + before.len());
         assert!(room.is_some_and(|room| len <= room), "the payload has room for {room:?} bytes");
-        let (plain, shares) = self.buffer.split_at_mut(part);
-        let record = &mut plain[..HEADER_LEN + len];
+        let record = &mut self.plain[..HEADER_LEN + len];
         if self.records {
             record::protect(kind, record, &mut self.generator)?;
         }
         let record = &record[if self.records { 0 } else { HEADER_LEN }..];
-        let mut views: Vec<&mut [u8]> = shares
+        let newest = self.chunks.back_mut().expect("there is one");
+        let mut views: Vec<&mut [u8]> = newest
+            .shares
             .chunks_exact_mut(part)
             .map(|share| {
                 let (clear, share) = share[start..].split_at_mut(before.len());
@@ -193,22 +368,94 @@ impl Outgoing {
                 wrong => unreachable!("one buffer a share, as long as the record: {wrong}"),
             },
         )?;
-        self.len = start + before.len() + record.len();
+        newest.len += before.len() + record.len();
+        self.end += (before.len() + record.len()) as u64;
+        self.preface += before.len() as u64;
         if Some(len) == room {
             self.room = MAX_RECORD;
         }
         Ok(())
     }
 
-    /// Whether no channel has taken only a part of the sealed records.
-    fn may_seal(&self) -> bool {
-        self.is_taken() || self.taken.iter().flatten().all(|&taken| taken == 0)
+    /// Makes a record of data, as [`Self::seal`], which requests an acknowledgement now and then.
+    ///
+    /// # Errors
+    /// As [`Self::seal`].
+    ///
+    /// # Panics
+    /// As [`Self::seal`].
+    pub(crate) fn seal_data(&mut self, len: usize) -> Result<(), RandomError> {
+        let (least, most) = ACK_INTERVAL;
+        let is_due = self.keeps && self.end - self.requested >= (self.end / 4).clamp(least, most);
+        self.seal(if is_due { Kind::DataAck } else { Kind::Data }, len)?;
+        if is_due {
+            self.requested = self.end;
+        }
+        Ok(())
+    }
+
+    /// Requests an acknowledgement of all that was sent, if an idle stream keeps more memory than
+    /// it should and has not requested it. Returns whether it does.
+    ///
+    /// # Errors
+    /// As [`Self::seal`].
+    pub(crate) fn request_acknowledgement(&mut self) -> Result<bool, RandomError> {
+        let is_small = self.chunks.len() <= 1 && self.part() <= SMALL_RECORD;
+        let is_needed = self.end > self.acknowledged.max(self.requested);
+        if !self.keeps || self.finished || is_small || !is_needed {
+            return Ok(false);
+        }
+        self.payload_mut();
+        self.seal(Kind::DataAck, 0)?;
+        self.requested = self.end;
+        Ok(true)
+    }
+
+    /// The peer has consumed everything before a position. Returns false if it cannot have.
+    pub(crate) fn handle_acknowledged(&mut self, position: u64) -> bool {
+        let acknowledged = position.saturating_add(self.preface);
+        if acknowledged > self.end {
+            return false;
+        }
+        self.acknowledged = self.acknowledged.max(acknowledged);
+        self.drop_old();
+        true
+    }
+
+    /// Whether every requested acknowledgement has arrived.
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        self.acknowledged >= self.requested
+    }
+
+    /// The position of the oldest share that is kept.
+    pub(crate) fn kept_from(&self) -> u64 {
+        let oldest = self.chunks.front().map_or(self.end, |oldest| oldest.start);
+        oldest.max(self.preface) - self.preface
+    }
+
+    /// Whether a channel can go on at this position.
+    pub(crate) fn can_rejoin(&self, position: u64) -> bool {
+        let at = position.saturating_add(self.preface);
+        position >= self.kept_from() && at <= self.end
+    }
+
+    /// A channel's connection was replaced, or the channel takes part again: it goes on at this
+    /// position, which is [possible](Self::can_rejoin).
+    pub(crate) fn rejoin(&mut self, channel: usize, position: u64) {
+        self.taken[channel] = Some(position + self.preface);
+    }
+
+    /// Whether no channel has begun to take the newest chunk.
+    fn is_untouched(&self) -> bool {
+        let start = self.chunks.back().map_or(self.end, |newest| newest.start);
+        self.taken.iter().flatten().all(|&taken| taken <= start)
     }
 
     /// The space on each channel behind the sealed records, in bytes: for the next record, header
     /// included.
     pub fn room(&self) -> usize {
-        if self.is_taken() { self.room } else { self.part() - self.len }
+        let is_new = self.chunks.is_empty() || self.is_settled() && self.remaining() < MIN_APPEND;
+        if is_new { self.room } else { self.remaining() }
     }
 
     /// Seals a record with this payload.
@@ -219,6 +466,9 @@ impl Outgoing {
     /// # Panics
     /// As [`Self::seal`].
     pub fn seal_payload(&mut self, kind: Kind, payload: &[u8]) -> Result<(), RandomError> {
+        if self.payload_mut().len() < payload.len() {
+            self.begin_chunk();
+        }
         self.payload_mut()[..payload.len()].copy_from_slice(payload);
         self.seal(kind, payload.len())
     }
@@ -237,14 +487,19 @@ impl Outgoing {
 
     /// Whether a record may follow now that aborts the stream.
     pub fn may_abort(&self) -> bool {
-        self.records && !self.finished && self.may_seal() && self.room() >= HEADER_LEN
+        let is_between = self.is_settled() || self.is_untouched();
+        self.records && !self.finished && is_between && self.room() >= HEADER_LEN
     }
 
-    /// The part of its share that a channel has not taken yet.
+    /// The part of its share that a channel takes next.
     pub fn rest(&self, channel: usize) -> &[u8] {
-        let start = self.part() * (1 + channel);
-        let taken = self.taken[channel].unwrap_or(self.len);
-        &self.buffer[start + taken..start + self.len]
+        let Some(taken) = self.taken[channel].filter(|&taken| taken < self.end) else { return &[] };
+        let place = self.chunks.partition_point(|chunk| chunk.end() <= taken);
+        let Some(chunk) = self.chunks.get(place) else { return &[] };
+        let from = taken.checked_sub(chunk.start).and_then(|from| usize::try_from(from).ok());
+        let Some(from) = from else { return &[] };
+        let part = chunk.shares.len() / self.taken.len();
+        &chunk.shares[part * channel + from..part * channel + chunk.len]
     }
 
     /// A channel has taken the next `len` bytes of its share.
@@ -253,23 +508,37 @@ impl Outgoing {
     /// If there were fewer.
     pub fn advance(&mut self, channel: usize, len: usize) {
         if let Some(taken) = &mut self.taken[channel] {
-            *taken += len;
-            assert!(*taken <= self.len, "no more than there is");
+            *taken += len as u64;
+            assert!(*taken <= self.end, "no more than there is");
         }
     }
 
     /// Whether every channel that is not lost has taken its whole share.
     pub fn is_taken(&self) -> bool {
-        self.taken.iter().flatten().all(|&taken| taken == self.len)
+        self.ahead_of(self.end) == self.live()
+    }
+
+    /// Whether as many channels as are needed have taken their whole share, so that further records
+    /// may follow.
+    pub fn is_settled(&self) -> bool {
+        self.ahead_of(self.end) >= self.fewest
     }
 
     /// Frees memory that an idle stream does not need. Only while no channel has bytes to take.
     pub fn shrink(&mut self) {
-        if self.is_taken() {
-            self.room = SMALL_RECORD;
-            self.buffer = Buffer::default();
-            self.lease.resize(0);
-            self.begin();
+        if !self.is_taken() {
+            return;
         }
+        self.drop_old();
+        self.spare = Vec::new();
+        self.drop_empty();
+        if self.chunks.is_empty() {
+            (self.room, self.plain) = (SMALL_RECORD, Buffer::default());
+            self.lease.resize(0);
+        }
+        self.may_keep();
     }
 }
+
+#[cfg(test)]
+mod tests;

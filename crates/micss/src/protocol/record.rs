@@ -38,22 +38,37 @@ pub enum Kind {
     /// Client to server, first of all: the service to connect to, a
     /// [`Target`](crate::protocol::target::Target).
     Open = 1,
-    /// Server to client: the service is connected. No payload.
+    /// Server to client: the service is connected. The payload is the keys by which
+    /// connections are replaced (`RejoinKeys`), if there are records.
     Opened = 2,
     /// Server to client: the service is not connected. The payload is one byte, a
     /// [`Refusal`](crate::protocol::target::Refusal).
     Refused = 3,
-    /// The sender has no more bytes (a half-close). No payload, and nothing follows.
+    /// The sender has no more bytes (a half-close). No payload, and nothing follows but
+    /// acknowledgements.
     Finish = 4,
     /// The sender's application aborted: the stream is incomplete. No payload, and nothing follows.
     Abort = 5,
+    /// Bytes of the stream, which the peer acknowledges.
+    DataAck = 6,
+    /// The sender has consumed what the peer has sent, up to a position. The payload is its 8
+    /// bytes.
+    Ack = 7,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Data, Self::Open, Self::Opened, Self::Refused, Self::Finish, Self::Abort]
-            .into_iter()
-            .find(|&kind| kind as u8 == byte)
+        let all = [
+            Self::Data,
+            Self::Open,
+            Self::Opened,
+            Self::Refused,
+            Self::Finish,
+            Self::Abort,
+            Self::DataAck,
+            Self::Ack,
+        ];
+        all.into_iter().find(|&kind| kind as u8 == byte)
     }
 }
 

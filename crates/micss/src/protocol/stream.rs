@@ -19,6 +19,7 @@
 mod confirming;
 mod failure;
 mod progress;
+mod rejoining;
 mod timers;
 
 use std::collections::VecDeque;
@@ -32,13 +33,15 @@ use zeroize::Zeroizing;
 use self::confirming::Confirming;
 pub(crate) use self::failure::Failure;
 pub use self::failure::ProtocolError;
+use self::rejoining::Rejoining;
 pub(crate) use self::timers::LostChannelTimeouts;
 use self::timers::Timers;
 use crate::protocol::incoming::{Incoming, Loss};
 use crate::protocol::memory::Lease;
-use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE};
+use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE, OPTION_REJOIN};
 use crate::protocol::outgoing::Outgoing;
 use crate::protocol::record::{HEADER_LEN, Kind};
+use crate::protocol::rejoin::RejoinKeys;
 use crate::protocol::target::Refusal;
 
 /// How long sealed records wait for the application's first bytes, to be sent with them.
@@ -59,11 +62,20 @@ pub(crate) enum Event {
     /// The stream goes on without a channel, which must be closed in both directions. The stream
     /// does not use it any more.
     Lost(usize, Loss),
+    /// A channel that the stream needs has no connection any more: it must be closed, and nothing
+    /// is read from the channel or sent on it until another takes its place.
+    Detached(usize),
+    /// At a client: a new connection on a channel is wanted. The driver connects it, reads its
+    /// cookie and sends what [`Stream::offer`] returns, and passes the server's answer to
+    /// [`Stream::handle_answer`]; or it reports by [`Stream::handle_rejoin_failed`] that this
+    /// failed.
+    Rejoin(usize),
+    /// At a client: the same, but the path of the channel is lost, and must be probed soon.
+    Probe(usize),
     /// The application's connection must be shut down for writing: the peer has ended its
     /// direction.
     ShutApplication,
-    /// The channels must be shut down for writing: this direction has ended, and they are not
-    /// reused.
+    /// Without records, the channels must be shut down for writing: this direction has ended.
     ShutChannels,
     /// Both directions have ended.
     Finished,
@@ -111,7 +123,7 @@ impl Request<'_> {
         let channels = u8::try_from(self.cookies.len()).expect("checked with the configuration");
         let is_whole = channels == self.threshold;
         let scheme = if is_whole { SharingScheme::Xor } else { SharingScheme::Shamir };
-        let raw = if self.has_records { 0 } else { OPTION_NO_RECORDS };
+        let raw = if self.has_records { OPTION_REJOIN } else { OPTION_NO_RECORDS };
         let once = if self.is_reusable { 0 } else { OPTION_ONCE };
         Terms::new(Protocol::MicssStream, scheme, self.threshold, channels, raw | once)
             .expect("as many channels as are needed")
@@ -119,6 +131,7 @@ impl Request<'_> {
 }
 
 /// One end of a stream.
+#[expect(clippy::struct_excessive_bools, reason = "the facts are independent")]
 pub(crate) struct Stream {
     terms: Terms,
     outgoing: Outgoing,
@@ -135,6 +148,10 @@ pub(crate) struct Stream {
     has_received_all: bool,
     /// When all sealed records have been sent, payloads have no header.
     drops_records: bool,
+    /// An acknowledgement that the peer has requested is due.
+    owes_acknowledgement: bool,
+    /// The replacement of the channels' connections.
+    rejoining: Rejoining,
     /// Since when the path of each channel has been unusable.
     unusable_since: Vec<Option<Duration>>,
     events: VecDeque<Event>,
@@ -187,7 +204,8 @@ impl Stream {
         let list = List::new(terms, request.cookies.to_vec());
         let list = list.map_err(|error| ProtocolError::from(ClientAbort::from(error)))?;
         let phase = Phase::Confirming(Confirming::new(list.clone()));
-        let mut stream = Self::new(terms, phase, generator, Timers::new(now, lost_channel))?;
+        let mut stream =
+            Self::new(terms, phase, generator, Timers::new(terms.channels(), lost_channel, now))?;
         stream.drops_records = stream.is_raw();
         stream.outgoing.precede(Message::List(list).encode());
         stream.outgoing.seal_payload(Kind::Open, request.target)?;
@@ -216,7 +234,7 @@ impl Stream {
     ) -> Result<Self, RandomError> {
         let patience = LostChannelTimeouts { open: lost_channel, opening: lost_channel };
         let terms = list.terms();
-        let timers = Timers::new(now, patience);
+        let timers = Timers::new(terms.channels(), patience, now);
         let mut stream = Self::new(terms, Phase::Request, generator, timers)?;
         stream.outgoing.precede(Message::Confirm(list).encode());
         let mut is_there = vec![false; stream.unusable_since.len()];
@@ -244,9 +262,14 @@ impl Stream {
         let sharing = sharing.expect("terms are consistent");
         let mut incoming = Incoming::new(sharing, generator.array()?);
         incoming.expect_opening();
+        let mut outgoing = Outgoing::new(sharing, generator);
+        if may_rejoin(terms) {
+            outgoing.keep();
+        }
+        let is_client = matches!(phase, Phase::Confirming(_));
         Ok(Self {
             terms,
-            outgoing: Outgoing::new(sharing, generator),
+            outgoing,
             incoming,
             phase,
             application: Application::Absent,
@@ -255,14 +278,17 @@ impl Stream {
             has_work: false,
             has_received_all: false,
             drops_records: false,
+            owes_acknowledgement: false,
+            rejoining: Rejoining::new(is_client, terms.channels().into()),
             unusable_since: vec![None; terms.channels().into()],
             events: VecDeque::new(),
         })
     }
 
-    /// Long records need memory of these leases from now on.
-    pub(crate) fn limit_memory(&mut self, outgoing: Lease, incoming: Lease) {
-        self.outgoing.limit_memory(outgoing);
+    /// Long records need memory of these leases from now on, and shares that are kept for channels
+    /// whose connections are replaced that of the last.
+    pub(crate) fn limit_memory(&mut self, outgoing: Lease, incoming: Lease, kept: Lease) {
+        self.outgoing.limit_memory(outgoing, kept);
         self.incoming.limit_memory(incoming);
     }
 
@@ -287,9 +313,11 @@ impl Stream {
         self.terms.options() & (OPTION_NO_RECORDS | OPTION_ONCE) != 0
     }
 
-    /// After [`Event::Finished`]: whether the channels may be reused. Then none is lost.
+    /// After [`Event::Finished`]: whether the channels may be reused. Then none is lost or behind.
     pub(crate) fn is_reusable(&self) -> bool {
-        !self.is_once() && self.outgoing.is_whole() && self.incoming.is_whole()
+        let is_whole = self.outgoing.is_whole() && self.incoming.is_whole();
+        let is_level = self.incoming.is_level() && !self.rejoining.has_rejoined();
+        !self.is_once() && is_whole && is_level
     }
 
     /// After [`Event::Finished`]: the bytes that were read from a channel behind the stream's end.
@@ -297,13 +325,13 @@ impl Stream {
         self.incoming.rest(channel)
     }
 
-    /// The direction that has ended, if one has and the other has not. Its connections are not read
-    /// any more, so a driver watches the application and the channels meanwhile, and reports if
-    /// they break.
+    /// The direction that has ended, if one has and the other has not. Its connections are not used
+    /// any more, so a driver watches them meanwhile, and reports if they break: the application,
+    /// and without records also the channels, which with records are used to the stream's end.
     pub(crate) fn half_closed(&self) -> Option<Half> {
         match (self.application == Application::Sent, self.has_received_all, &self.phase) {
             (true, false, Phase::Confirming(_) | Phase::Answer | Phase::Open) => Some(Half::Sent),
-            (false, true, Phase::Open) => Some(Half::Received),
+            (false, true, Phase::Open) if self.is_raw() => Some(Half::Received),
             _ => None,
         }
     }
@@ -317,7 +345,7 @@ impl Stream {
         }
         // A client that has already sent something waits for the service's answer.
         let may_hold = self.incoming.patience().is_some();
-        if let Err(error) = self.outgoing.seal_payload(Kind::Opened, &[]) {
+        if let Err(error) = self.seal_opened() {
             self.fail(error.into(), now);
             return;
         }
@@ -332,6 +360,16 @@ impl Stream {
         }
         self.timers.received(now);
         self.update(now);
+    }
+
+    /// Seals the answer to a request, with the keys by which connections are replaced.
+    fn seal_opened(&mut self) -> Result<(), RandomError> {
+        let keys = may_rejoin(self.terms)
+            .then(|| RejoinKeys::random(self.terms.channels(), &mut self.outgoing))
+            .transpose()?;
+        let payload = keys.as_ref().map(RejoinKeys::encode).unwrap_or_default();
+        self.rejoining.set_keys(keys);
+        self.outgoing.seal_payload(Kind::Opened, &payload)
     }
 
     /// At a server: the service is not connected. Tells the client why.
@@ -371,7 +409,7 @@ impl Stream {
 
     /// Whether the application should be read.
     pub(crate) fn wants_application(&self) -> bool {
-        let is_next = (self.outgoing.is_taken() || self.timers.is_held()) && !self.drops_records;
+        let is_next = (self.outgoing.is_settled() || self.timers.is_held()) && !self.drops_records;
         let is_running = !matches!(self.phase, Phase::Aborting | Phase::Over);
         self.application == Application::Reading && is_next && is_running
     }
@@ -404,7 +442,7 @@ impl Stream {
 
     fn seal_application(&mut self, len: usize, is_end: bool) -> Result<(), RandomError> {
         if len > 0 {
-            self.outgoing.seal(Kind::Data, len)?;
+            self.outgoing.seal_data(len)?;
         }
         // If there is no space for the end, the application reports it again.
         if is_end && (len == 0 || self.outgoing.room() >= HEADER_LEN) {
@@ -422,8 +460,9 @@ impl Stream {
 
     /// The bytes to write to the application next.
     pub(crate) fn to_deliver(&self) -> &[u8] {
-        self.delivery
-            .map_or(&[], |(kind, len, done)| &self.incoming.received(kind, len).payload[done..])
+        self.delivery.map_or(&[], |(kind, len, done)| {
+            &self.incoming.received_record(kind, len).payload[done..]
+        })
     }
 
     /// The application has taken the next `len` bytes.
@@ -441,7 +480,9 @@ impl Stream {
 
     /// The bytes to send next on a channel.
     pub(crate) fn to_send(&self, channel: usize) -> &[u8] {
-        let is_silent = self.timers.is_held() || matches!(self.phase, Phase::Over);
+        let is_silent = self.timers.is_held()
+            || matches!(self.phase, Phase::Over)
+            || !self.has_connection(channel);
         if is_silent { &[] } else { self.outgoing.rest(channel) }
     }
 
@@ -449,7 +490,7 @@ impl Stream {
     pub(crate) fn handle_sent(&mut self, channel: usize, len: usize, now: Duration) {
         self.outgoing.advance(channel, len);
         self.timers.sent(now);
-        if self.outgoing.is_taken() {
+        if self.outgoing.is_settled() {
             self.update(now);
         }
     }
@@ -458,7 +499,15 @@ impl Stream {
     pub(crate) fn wanted(&self) -> Vec<usize> {
         match &self.phase {
             Phase::Confirming(confirming) => confirming.wanted(),
-            _ if self.is_receiving() && !self.has_work => self.incoming.wanted().collect(),
+            _ if self.is_receiving() && !self.has_work => {
+                self.incoming.wanted().filter(|&channel| self.has_connection(channel)).collect()
+            }
+            _ if self.awaits_late() => {
+                let is_late = |&channel: &usize| {
+                    self.incoming.behind(channel) > 0 && self.has_connection(channel)
+                };
+                self.incoming.wanted().filter(is_late).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -486,7 +535,10 @@ impl Stream {
                 self.lose_or_fail(channel, why, now);
             }
         } else if len == 0 {
-            self.incoming.close(channel);
+            let is_needed = !self.incoming.has_spare() && !self.has_received_all;
+            if !is_needed || !self.wait_for_rejoin(channel, now) {
+                self.incoming.close(channel);
+            }
         } else {
             self.incoming.filled(channel, len);
         }
@@ -495,15 +547,22 @@ impl Stream {
 
     /// A channel is broken.
     pub(crate) fn handle_broken(&mut self, channel: usize, kind: io::ErrorKind, now: Duration) {
-        if !self.lose(channel, Loss::Broken) {
+        if !self.lose(channel, Loss::Broken) && !self.wait_for_rejoin(channel, now) {
             self.fail(Failure::Channel { channel, kind }, now);
         }
         self.update(now);
     }
 
     /// Since when the path of a channel has been unusable, if it is.
-    pub(crate) fn handle_path(&mut self, channel: usize, unusable_since: Option<Duration>) {
+    pub(crate) fn handle_path(
+        &mut self,
+        channel: usize,
+        unusable_since: Option<Duration>,
+        now: Duration,
+    ) {
         self.unusable_since[channel] = unusable_since;
+        self.rejoining.handle_path(channel, unusable_since.is_none(), now);
+        self.update(now);
     }
 
     /// Goes on without a channel in both directions, if possible.
@@ -528,12 +587,18 @@ impl Stream {
     fn take_losses(&mut self) {
         while let Some((channel, why)) = self.incoming.poll_lost() {
             self.outgoing.lose(channel);
+            self.rejoining.lost(channel, why);
             if let Phase::Confirming(confirming) = &mut self.phase {
                 confirming.exclude(channel);
             }
             self.events.push_back(Event::Lost(channel, why));
         }
     }
+}
+
+/// Whether connections may be replaced.
+fn may_rejoin(terms: Terms) -> bool {
+    terms.options() & (OPTION_REJOIN | OPTION_NO_RECORDS) == OPTION_REJOIN
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod fault_relay;
 mod notice;
 mod pool;
 mod refusals;
+mod rejoin;
 mod stop;
 mod strangers;
 mod timers;

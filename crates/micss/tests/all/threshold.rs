@@ -6,7 +6,9 @@ use std::task::Poll;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sharing::{Generator, Sharing};
-use sunder_micss::incoming::{Incoming, Loss, RECORD_TIMEOUT, SEED_LEN, STALLED_CHANNEL_TIMEOUT};
+use sunder_micss::incoming::{
+    Incoming, LATE_SHARE_TIMEOUT, Loss, RECORD_TIMEOUT, SEED_LEN, STALLED_CHANNEL_TIMEOUT,
+};
 use sunder_micss::outgoing::Outgoing;
 use sunder_micss::record::{HEADER_LEN, Kind, RecordError};
 
@@ -122,7 +124,8 @@ fn receive(
             given[channel] < bytes.len() || *ends && !closed[channel]
         };
         let Some(channel) = incoming.wanted().find(ready) else {
-            if incoming.patience().is_some() && incoming.lose_stalled() {
+            let is_limited = incoming.patience().is_some();
+            if is_limited && (incoming.skip_late() || incoming.lose_stalled()) {
                 continue;
             }
             return (got, End::Stuck, lost);
@@ -296,10 +299,114 @@ fn a_channel_is_late_when_enough_others_have_delivered() {
     give(&mut incoming, 1, &channels[1][..20]);
     assert_eq!((incoming.patience(), incoming.can_lose_stalled()), (Some(RECORD_TIMEOUT), false));
     give(&mut incoming, 1, &channels[1][20..60]);
-    assert_eq!(
-        (incoming.patience(), incoming.lose_stalled()),
-        (Some(STALLED_CHANNEL_TIMEOUT), true)
-    );
+    assert_eq!((incoming.patience(), incoming.skip_late()), (Some(LATE_SHARE_TIMEOUT), true));
+}
+
+/// Two of three channels carry a stream, the third brings its shares later. `change` alters the
+/// channels' bytes.
+struct Late {
+    records: Vec<Item>,
+    channels: Vec<Vec<u8>>,
+    incoming: Incoming,
+    given: [usize; 3],
+}
+
+impl Late {
+    fn new(lens: &[usize], change: impl Fn(&mut [Vec<u8>])) -> Self {
+        let (records, mut channels) = shared(2, 3, lens);
+        change(&mut channels);
+        let incoming = Incoming::new(Sharing::shamir(2, 3).unwrap(), [7; SEED_LEN]);
+        Self { records, channels, incoming, given: [0; 3] }
+    }
+
+    /// A channel brings its next bytes, up to the end of this record.
+    fn give(&mut self, channel: usize, record: usize) {
+        let len = |(_, payload): &Item| HEADER_LEN + payload.len();
+        let end: usize = self.records[..=record].iter().map(len).sum();
+        while self.given[channel] < end {
+            let rest = &self.channels[channel][self.given[channel]..end];
+            let space = self.incoming.space(channel);
+            let len = rest.len().min(space.len());
+            assert!(len > 0, "it is read");
+            space[..len].copy_from_slice(&rest[..len]);
+            self.incoming.filled(channel, len);
+            self.given[channel] += len;
+        }
+    }
+
+    /// The next record is this one.
+    fn assert_next(&mut self, record: usize) {
+        let next = self.incoming.take_next().unwrap().expect("it can be taken");
+        assert_eq!(
+            (next.kind, next.payload),
+            (self.records[record].0, &self.records[record].1[..])
+        );
+    }
+
+    fn assert_none(&mut self) {
+        assert!(self.incoming.take_next().unwrap().is_none());
+    }
+}
+
+/// Records are taken without the shares of a late channel, which is used again when it has caught
+/// up. It is not lost.
+#[test]
+fn a_late_channel_is_behind_until_it_has_caught_up() {
+    for late in 0..3 {
+        let mut stream = Late::new(&[100, 40_000, 100, 100, 100], |_| ());
+        let others: Vec<usize> = (0..3).filter(|&channel| channel != late).collect();
+        for record in 0..3 {
+            for &channel in &others {
+                stream.give(channel, record);
+            }
+            if record == 0 {
+                stream.assert_none();
+                assert!(stream.incoming.skip_late());
+            }
+            stream.assert_next(record);
+            assert!(!stream.incoming.is_level());
+        }
+        stream.give(late, 2);
+        assert!(stream.incoming.is_level());
+        // The share of any channel is needed again.
+        stream.give(others[0], 3);
+        stream.give(late, 3);
+        stream.assert_none();
+        assert!(stream.incoming.skip_late());
+        stream.assert_next(3);
+        stream.give(others[1], 4);
+        stream.give(late, 4);
+        stream.assert_none();
+        assert!(stream.incoming.skip_late());
+        stream.assert_next(4);
+        assert_eq!(stream.incoming.poll_lost(), None);
+    }
+}
+
+/// A record that does not verify without the late share waits for it, and then the wrong channel is
+/// identified, even if it has brought another length.
+#[test]
+fn a_changed_share_does_not_replace_a_late_one() {
+    for (wrong, late) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
+        for at in [0, 20, 32, 34, 35, 36, 120] {
+            let mut stream = Late::new(&[100, 100], |channels| channels[wrong][at] ^= 1);
+            for channel in (0..3).filter(|&channel| channel != late) {
+                stream.give(channel, 0);
+            }
+            stream.assert_none();
+            assert!(stream.incoming.skip_late(), "byte {at} of {wrong}");
+            stream.assert_none();
+            let patience = stream.incoming.patience();
+            assert!(
+                patience == Some(STALLED_CHANNEL_TIMEOUT) && !stream.incoming.skip_late()
+                    || patience == Some(RECORD_TIMEOUT),
+                "byte {at} of {wrong}: {patience:?}"
+            );
+            stream.give(late, 0);
+            stream.assert_next(0);
+            assert_eq!(stream.incoming.poll_lost(), Some((wrong, Loss::Tampered)));
+        }
+    }
 }
 
 /// Most sets of eight contain the first channel. A channel with a changed header is identified even

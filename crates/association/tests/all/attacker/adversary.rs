@@ -193,7 +193,8 @@ impl Adversary {
             Ok(Message::Confirm(list)) => {
                 self.edited(Forgery::copy(&list), 1).encode(MessageKind::Confirm)
             }
-            Err(_) => bytes.to_vec(),
+            // Of an open association, which the transport protects.
+            Ok(Message::Rejoin(_) | Message::Rejoined(_)) | Err(_) => bytes.to_vec(),
         }
     }
 
@@ -250,7 +251,7 @@ impl Adversary {
             Ok(Message::List(list)) => self.answer(net, connection, &list),
             // The server's confirms to the impersonator are of no use to the victim, which has got
             // forged ones.
-            Ok(Message::Confirm(_)) | Err(_) => {}
+            Ok(Message::Confirm(_) | Message::Rejoin(_) | Message::Rejoined(_)) | Err(_) => {}
         }
     }
 

@@ -263,7 +263,8 @@ impl TestBed {
                     let connections = connections.into_iter().flatten().collect();
                     self.associations.push(Association { list, connections });
                 }
-                ServerEvent::Aborted { id, .. } => {
+                // The transport has no association that it could be for.
+                ServerEvent::Rejoin { id, .. } | ServerEvent::Aborted { id, .. } => {
                     let connection = usize::try_from(id.0).unwrap();
                     self.net.close_stream(self.wires[connection].down);
                 }

@@ -61,6 +61,7 @@ impl Lossy {
             match event {
                 ServerEvent::Associated { list, .. } => self.associated = Some(list),
                 ServerEvent::Aborted { reason, .. } => panic!("{reason}"),
+                ServerEvent::Rejoin { .. } => panic!("nobody rejoins"),
                 ServerEvent::Transmit { .. } => {}
             }
         }

@@ -56,6 +56,7 @@ fn exchange(
                 client.handle_bytes(channel, &bytes, now);
             }
             ServerEvent::Associated { list, .. } => ended.server = Some(list),
+            ServerEvent::Rejoin { .. } => panic!("nobody rejoins"),
             ServerEvent::Aborted { id, reason } => {
                 ended.server_aborts.push(reason);
                 client.handle_closed(usize::try_from(id.0).unwrap());

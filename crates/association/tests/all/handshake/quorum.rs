@@ -265,6 +265,7 @@ impl Siege {
                 ServerEvent::Aborted { id, reason } => {
                     assert!(!self.honest.contains(&id.0), "{id:?}: {reason}");
                 }
+                ServerEvent::Rejoin { .. } => panic!("nobody rejoins"),
                 ServerEvent::Transmit { .. } => {}
             }
         }

@@ -1,8 +1,9 @@
 //! The server's decisions, one by one. Connection i has the cookie i.
 
 use sunder_association::{
-    COOKIE_LEN, ConnectionId, Cookie, HandshakeServer, List, Message, MessageError, MessageKind,
-    NotPending, OpenError, Protocol, ServerAbort, ServerEvent, SharingScheme, Terms,
+    COOKIE_LEN, ChannelPositions, ConnectionId, Cookie, HandshakeServer, List, Message,
+    MessageError, MessageKind, NotPending, OpenError, PROOF_LEN, Protocol, Rejoin, ServerAbort,
+    ServerEvent, SharingScheme, Terms,
 };
 
 use super::pair::{NOW, TIMEOUT, config, cookie, id, list, server, xor};
@@ -13,6 +14,7 @@ pub(crate) enum Did {
     Confirm(u64),
     Associate(Vec<u64>),
     Abort(u64, ServerAbort),
+    Rejoin(u64, Rejoin),
 }
 
 pub(crate) fn did(server: &mut HandshakeServer) -> Vec<Did> {
@@ -24,6 +26,7 @@ pub(crate) fn did(server: &mut HandshakeServer) -> Vec<Did> {
         ServerEvent::Associated { connections, .. } => {
             Some(Did::Associate(connections.into_iter().flatten().map(number).collect()))
         }
+        ServerEvent::Rejoin { id, rejoin, .. } => Some(Did::Rejoin(id.0, rejoin)),
         ServerEvent::Aborted { id, reason } => Some(Did::Abort(id.0, reason)),
     });
     done.collect()
@@ -148,6 +151,27 @@ fn longer_lists_than_allowed_are_refused_by_their_header() {
     let header = b"SNDR\x01\x02\x01\x28";
     let error = MessageError::BodyLength { kind: MessageKind::List, body_len: 0x128 };
     assert_eq!(feed(&mut server, 0, header), [Did::Abort(0, ServerAbort::Message(error))]);
+}
+
+/// A connection that takes a place in an association leaves the table, and others whose list
+/// names it are aborted as if it had closed. It can neither do so after a list, nor over datagrams.
+#[test]
+fn a_connection_rejoins_before_it_has_sent_a_list() {
+    let state = ChannelPositions { received: 1 << 40, kept_from: 7 };
+    let rejoin = Rejoin { association: [5; 16], channel: 1, state, proof: [9; PROOF_LEN] };
+    let message = Message::Rejoin(rejoin).encode();
+    assert!(matches!(Message::parse(&message), Ok(Message::Rejoin(parsed)) if parsed == rejoin));
+    let mut server = open(2);
+    assert_eq!(feed(&mut server, 1, &Message::List(list(&[0, 1])).encode()), []);
+    let others = Did::Abort(1, ServerAbort::PeerGone { peer: id(0) });
+    assert_eq!(feed(&mut server, 0, &message), [Did::Rejoin(0, rejoin), others]);
+    assert_eq!(server.pending(), 0);
+
+    let mut server = open(2);
+    feed(&mut server, 0, &Message::List(list(&[0, 1])).encode());
+    let unexpected = ServerAbort::Unexpected(MessageKind::Rejoin);
+    server.handle_message(id(0), &Message::Rejoin(rejoin), NOW).unwrap();
+    assert_eq!(did(&mut server), [Did::Abort(0, unexpected)]);
 }
 
 #[test]

@@ -22,6 +22,18 @@ pub(super) const METRICS: &[Metric<Named>] = &[
     gauge("sunder_streams", "Streams that have begun and are not over.", |named, samples| {
         samples.add(&[], named.status.streams.under_way);
     }),
+    gauge("sunder_streams_waiting", "Open streams that wait for a channel.", |named, samples| {
+        samples.add(&[], named.status.redundancy.waiting);
+    }),
+    gauge(
+        "sunder_streams_spare",
+        "Open streams, by how many channels they can lose.",
+        |named, samples| {
+            for (channels, streams) in named.status.redundancy.spare.iter().enumerate() {
+                samples.add(&[("channels", &channels)], streams);
+            }
+        },
+    ),
     counter("sunder_streams_total", "Streams that are over.", |named, samples| {
         let streams = &named.status.streams;
         for (end, count) in [
@@ -138,6 +150,11 @@ pub(super) const METRICS: &[Metric<Named>] = &[
     ),
     counter("sunder_channel_broken_total", "Streams that it broke off under.", of!(channel.broken)),
     counter(
+        "sunder_channel_rejoined_total",
+        "Connections that took another's place in an open stream.",
+        of!(channel.rejoined),
+    ),
+    counter(
         "sunder_channel_tampered_total",
         "How often it was found to carry other bytes than were sent.",
         of!(channel.tampered),
@@ -174,7 +191,7 @@ fn of_servers_channels(named: &Named, samples: &mut Samples<'_>, value: fn(&Chan
 
 #[cfg(test)]
 mod tests {
-    use micss::status::{Limits, Status, Streams};
+    use micss::status::{Limits, Redundancy, Status, Streams};
     use service::metrics::Exposition;
     use service::status::ServiceStatus;
 
@@ -195,7 +212,9 @@ mod tests {
         };
         let (streams, channels) = (Streams::default(), vec![channel]);
         let limits = Some(Limits { waiting_evicted: 17, ..Limits::default() });
-        let status = Status { uptime_s: 1.5, streams, limits, interception: None, channels };
+        let redundancy = Redundancy { waiting: 0, spare: vec![2, 3] };
+        let interception = None;
+        let status = Status { uptime_s: 1.5, streams, redundancy, limits, interception, channels };
         let one = Named { name: "a \"b\"".into(), status };
         let mut exposition = Exposition::default();
         one.expose("proxy", &mut exposition);

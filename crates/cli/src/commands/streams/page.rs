@@ -1,6 +1,6 @@
 //! The page that `sunder status` shows for a proxy or a server.
 
-use micss::status::{Channel, ChannelState, Interception, Limits, Status, Streams};
+use micss::status::{Channel, ChannelState, Interception, Limits, Redundancy, Status, Streams};
 
 use super::Named;
 use crate::commands::status::{UNKNOWN, format_number, rate};
@@ -31,7 +31,8 @@ pub(crate) fn page(kind: &str, now: &Named, before: Option<&Named>) -> String {
     let limits = status.limits.as_ref().map(limits).unwrap_or_default();
     let interception = status.interception.as_ref().map(interception).unwrap_or_default();
     let lost = lost(status);
-    format!("{running}\n\n  {}\n{limits}{interception}\n{channels}{lost}", streams(&status.streams))
+    let streams = streams(&status.streams, &status.redundancy);
+    format!("{running}\n\n  {streams}\n{limits}{interception}\n{channels}{lost}")
 }
 
 /// A server's limits, a line for each: the current value, the limit, and how often it was reached.
@@ -69,7 +70,7 @@ fn interception(interception: &Interception) -> String {
     format!("  interception: at port {port}{missing}{restored}\n")
 }
 
-fn streams(streams: &Streams) -> String {
+fn streams(streams: &Streams, redundancy: &Redundancy) -> String {
     let Streams { under_way, finished, refused, broken, tampered, over_limit } = streams;
     let counts = [
         (*finished, "finished"),
@@ -80,7 +81,29 @@ fn streams(streams: &Streams) -> String {
     ];
     let named = counts.iter().filter(|(count, _)| *count > 0);
     let named = named.map(|(count, what)| format!(", {count} {what}"));
-    format!("streams: {under_way} under way{}", named.collect::<String>())
+    let named: String = named.collect();
+    format!("streams: {under_way} under way{}{named}", spare_channels(redundancy))
+}
+
+/// What open streams can still lose, if some can lose a channel or wait for one.
+fn spare_channels(Redundancy { waiting, spare }: &Redundancy) -> String {
+    let waiting = match waiting {
+        0 => None,
+        1 => Some("1 WAITS for a channel".to_owned()),
+        more => Some(format!("{more} WAIT for a channel")),
+    };
+    let spare = spare.iter().enumerate().filter(|(_, streams)| **streams > 0);
+    let spare: Vec<_> = spare.collect();
+    if waiting.is_none() && spare.iter().all(|(channels, _)| *channels == 0) {
+        return String::new();
+    }
+    let lose = |(channels, streams): (usize, &u64)| match channels {
+        0 => format!("{streams} can lose no channel"),
+        1 => format!("{streams} can lose 1 channel"),
+        more => format!("{streams} can lose {more} channels"),
+    };
+    let parts: Vec<String> = waiting.into_iter().chain(spare.into_iter().map(lose)).collect();
+    format!(" ({})", parts.join(", "))
 }
 
 /// The state of a channel and its age.
@@ -176,7 +199,8 @@ mod tests {
             ..channel()
         };
         let (streams, channels) = (Streams::default(), vec![channel]);
-        let status = Status { uptime_s: 1.0, streams, limits: None, interception: None, channels };
+        let (redundancy, limits, interception) = (Redundancy::default(), None, None);
+        let status = Status { uptime_s: 1.0, streams, redundancy, limits, interception, channels };
         Named { name: "office".into(), status }
     }
 
@@ -198,6 +222,13 @@ mod tests {
             ["1", "192.0.2.1:6522", "up 1 s", "4", "10", "1", "12.5 ms", "–", "–", "–", "0", "1"];
         assert_eq!(last_line(&first), row, "{first}");
         assert!(first.contains("streams: 2 under way, 1 TAMPERED WITH\n"), "{first}");
+        let redundancy = Redundancy { waiting: 1, spare: vec![2, 3] };
+        let text = "streams: 2 under way (1 WAITS for a channel, 2 can lose no channel, \
+            3 can lose 1 channel), 1 TAMPERED WITH";
+        assert_eq!(streams(&now.status.streams, &redundancy), text);
+        let redundancy = Redundancy { waiting: 0, spare: vec![2] };
+        let text = "streams: 2 under way, 1 TAMPERED WITH";
+        assert_eq!(streams(&now.status.streams, &redundancy), text);
         let second = page("proxy", &now, Some(&before));
         let row = [
             "1",

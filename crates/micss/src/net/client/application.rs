@@ -14,10 +14,12 @@ use super::peers::Peers;
 use crate::config::{ClientConfig, Integrity};
 use crate::net::client::pool::{ConnectionSet, Pool};
 use crate::net::intercept::Intercept;
-use crate::net::metrics::{LogEvent, StreamMetrics};
+use crate::net::metrics::{LogEvent, SpareGauge, StreamMetrics};
 use crate::net::socket::{reset, reset_when_dropped};
 use crate::net::stream::driver::{Driver, ReusableConnection};
+use crate::net::stream::kept::KEPT;
 use crate::net::stream::report::log_end;
+use crate::protocol::memory::Lease;
 use crate::protocol::on_lost_channel::OnLostChannel;
 use crate::protocol::socks::{self, SocksError};
 use crate::protocol::stream::{LostChannelTimeouts, Request, Stream};
@@ -81,14 +83,16 @@ pub(super) async fn serve(
     let pool = peers.pool_for(&target).await;
     let (pool, result) = match (pool, kind) {
         (Ok(pool), ListenerKind::Socks) => {
-            let result = carry_socks(config, &pool, &target, application).await;
+            let spare = stream_metrics.count_spare();
+            let result = carry_socks(config, &pool, spare, &target, application).await;
             (Some(pool), result)
         }
         (Ok(pool), _) => {
             // An intercepted connection has no reply that could report an error, and an orderly end
             // would look like an answer.
             reset_when_dropped(&application);
-            let result = carry(config, &pool, &target, application).await;
+            let spare = stream_metrics.count_spare();
+            let result = carry(config, &pool, spare, &target, application).await;
             (Some(pool), result)
         }
         (Err(error), ListenerKind::Socks) => {
@@ -109,11 +113,13 @@ pub(super) async fn serve(
 async fn carry(
     config: &ClientConfig,
     pool: &Pool,
+    spare: SpareGauge,
     target: &Target,
     application: TcpStream,
 ) -> Result<Vec<ReusableConnection>, StreamError> {
     let mut driver = open(config, pool, target, false).await?;
     debug!(%target, channels = driver.connections(), "stream requested");
+    driver.count_spare(spare);
     driver.connect(application);
     driver.run().await
 }
@@ -122,6 +128,7 @@ async fn carry(
 async fn carry_socks(
     config: &ClientConfig,
     pool: &Pool,
+    spare: SpareGauge,
     target: &Target,
     mut application: TcpStream,
 ) -> Result<Vec<ReusableConnection>, StreamError> {
@@ -139,6 +146,7 @@ async fn carry_socks(
     told.map_err(StreamError::Application)?;
     reset_when_dropped(&application);
     debug!(%target, channels = driver.connections(), "stream opened");
+    driver.count_spare(spare);
     driver.connect(application);
     driver.run().await
 }
@@ -220,5 +228,8 @@ async fn open(
     let clock = pool.clock();
     let stream = Stream::client(&request, lost_channel, config.rng.generator()?, clock.now());
     let stream = stream.map_err(|failure| StreamError::of(failure, |channel| channel, None))?;
-    Ok(Driver::new(stream, connections.into_iter().map(Some).collect(), clock))
+    let mut driver = Driver::new(stream, connections.into_iter().map(Some).collect(), clock);
+    driver.limit_memory(Lease::default(), Lease::default(), KEPT.lease());
+    driver.connect_by(pool.connect());
+    Ok(driver)
 }

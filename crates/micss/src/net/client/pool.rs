@@ -3,7 +3,7 @@
 //!
 //! Some sets are connected in advance; others return from finished streams. A set that is unused
 //! for a while is closed before the server would close it, and also when the server has closed a
-//! connection or sent more than the cookie.
+//! connection or sent more than the cookie, or when a lost channel that the set lacks has returned.
 //!
 //! The times here are not the protocol's: they decide how long a new stream waits for its
 //! connections, and not which channels it uses or when it fails. `CookieQuorum` decides which
@@ -30,7 +30,9 @@ use crate::net::paths::path::{Path, PathEvents};
 use crate::net::socket;
 use crate::net::stream::connection::ChannelConnection;
 use crate::net::stream::driver::ReusableConnection;
+use crate::net::stream::rejoins::Connect;
 use crate::protocol::cookie_quorum::CookieQuorum;
+use crate::protocol::failure_detector::State;
 use crate::protocol::incoming::Loss;
 use crate::protocol::on_lost_channel::OnLostChannel;
 use crate::status;
@@ -77,6 +79,8 @@ pub(crate) struct ConnectionSet {
     /// The value of [`Pool::silences`] when the set was connected. If it has grown, the set may be
     /// broken.
     silences: u64,
+    /// When the set began to be connected, by the clock of the paths.
+    made_at: Duration,
 }
 
 struct IdleSet {
@@ -216,8 +220,8 @@ impl Pool {
 
     async fn renew(&self, finished: Vec<ReusableConnection>) {
         let (silences, paths, clock) = (self.silences(), self.monitor.paths(), self.clock());
-        let channels = 0..finished.len();
-        let mut quorum = CookieQuorum::new(channels.clone(), channels.len(), clock.now());
+        let (channels, made_at) = (0..finished.len(), clock.now());
+        let mut quorum = CookieQuorum::new(channels.clone(), channels.len(), made_at);
         let deadline = clock.at(quorum.poll_timeout());
         let read_cookies = async {
             let mut connections = Vec::new();
@@ -238,7 +242,7 @@ impl Pool {
             && let Some(cookies) = quorum.finish()
         {
             let cookies = cookies.into_values().collect();
-            self.keep(ConnectionSet { connections, cookies, silences });
+            self.keep(ConnectionSet { connections, cookies, silences, made_at });
         }
     }
 
@@ -290,7 +294,22 @@ impl Pool {
     }
 
     fn is_usable(&self, IdleSet { ready, since }: &IdleSet) -> bool {
-        since.elapsed() < self.config.idle && ready.silences == self.silences() && ready.waits()
+        since.elapsed() < self.config.idle
+            && ready.silences == self.silences()
+            && !self.has_returned_since(ready)
+            && ready.waits()
+    }
+
+    /// Whether a channel that a set lacks works again: streams must not go on without it.
+    fn has_returned_since(&self, ready: &ConnectionSet) -> bool {
+        if ready.connections.len() == self.channels() {
+            return false;
+        }
+        let has_returned = |path: &Arc<Path>| {
+            let is_up = matches!(path.state(), State::Up { since } if since > ready.made_at);
+            is_up && ready.places().all(|place| place != path.place)
+        };
+        self.monitor.paths().iter().any(has_returned)
     }
 
     /// How often channels have fallen silent under streams.
@@ -325,6 +344,24 @@ impl Pool {
         let all = channels.zip(self.channel_metrics.iter().cloned()).zip(paths).enumerate();
         let all = all.map(|(place, ((channel, metrics), path))| (place, (channel, metrics, path)));
         make_set(all.collect(), self.mark, self.threshold().into(), self.clock())
+    }
+
+    /// Connects single channels, for streams that are open.
+    pub(crate) fn connect(&self) -> Connect {
+        let channels = self.remote.channels.clone();
+        let (paths, metrics, mark) =
+            (self.monitor.paths(), self.channel_metrics.clone(), self.mark);
+        Box::new(move |place| {
+            let (channel, path) = (channels[place].clone(), Arc::clone(&paths[place]));
+            let metrics = Arc::clone(&metrics[place]);
+            Box::pin(async move {
+                let connected = connect_and_read_cookie(place, &channel, mark, &path).await;
+                let counter =
+                    if connected.is_ok() { &metrics.connected } else { &metrics.unconnected };
+                counter.increment();
+                connected.ok()
+            })
+        })
     }
 
     /// Logs which channels could not be connected, when that changes.
@@ -382,7 +419,7 @@ fn silences<'a>(channel_metrics: impl IntoIterator<Item = &'a Arc<ChannelMetrics
 }
 
 /// Connects all channels concurrently, and waits for the server's cookie on each until the quorum
-/// times out.
+/// times out; not for channels whose paths are lost, if enough others have brought theirs.
 async fn make_set(
     channels: BTreeMap<usize, (Channel, Arc<ChannelMetrics>, Arc<Path>)>,
     mark: Option<u32>,
@@ -390,7 +427,8 @@ async fn make_set(
     clock: Arc<PathEvents>,
 ) -> Result<ConnectionSet, StreamError> {
     let silences = silences(channels.values().map(|(_, metrics, _)| metrics));
-    let mut quorum = CookieQuorum::new(channels.keys().copied(), needed, clock.now());
+    let (made_at, mut changes) = (clock.now(), clock.changes());
+    let mut quorum = CookieQuorum::new(channels.keys().copied(), needed, made_at);
     let mut connecting = JoinSet::new();
     for (&place, (channel, _, path)) in &channels {
         let (channel, path) = (channel.clone(), Arc::clone(path));
@@ -400,10 +438,18 @@ async fn make_set(
     }
     let mut made = BTreeMap::new();
     let mut failed = StreamError::Protocol(ProtocolError::NotOpened);
-    while !quorum.is_over(clock.now()) {
-        let deadline = clock.at(quorum.poll_timeout());
-        let Ok(Some(connected)) = timeout_at(deadline, connecting.join_next()).await else {
-            continue;
+    loop {
+        for (&place, (_, _, path)) in &channels {
+            quorum.handle_path(place, path.state().unusable_since().is_some());
+        }
+        if quorum.is_over(clock.now()) {
+            break;
+        }
+        let connected = tokio::select! {
+            Some(connected) = connecting.join_next() => connected,
+            // The sender of the changes exists as long as the paths do.
+            _ = changes.changed() => continue,
+            () = sleep_until(clock.at(quorum.poll_timeout())) => continue,
         };
         let (place, connected) = connected.expect("connecting does not panic");
         let (_, metrics, path) = &channels[&place];
@@ -439,7 +485,7 @@ async fn make_set(
         failed = StreamError::Connect { channel, server: *server, source };
     }
     let cookies = quorum.finish().ok_or(failed)?.into_values().collect();
-    Ok(ConnectionSet { connections: made.into_values().collect(), cookies, silences })
+    Ok(ConnectionSet { connections: made.into_values().collect(), cookies, silences, made_at })
 }
 
 /// Connects a channel and reads its cookie.

@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(receive(&mut second, 1000), Ok(Some(1000)));
         assert_eq!(receive(&mut second, MAX_PAYLOAD), Err(RecordError::NoMemory));
         let mut outgoing = Outgoing::new(Sharing::xor(2).unwrap(), Generator::system());
-        outgoing.limit_memory(asks.lease());
+        outgoing.limit_memory(asks.lease(), Lease::default());
         for _ in 0..3 {
             outgoing.make_room(MAX_PAYLOAD);
             let len = outgoing.payload_mut().len();

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use association::{ConnectionId, Cookie, List, Message, OpenError};
+use association::{ConnectionId, Cookie, List, Message, OpenError, Rejoin};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
@@ -49,9 +49,9 @@ struct State {
 
 /// The owner of a connection.
 enum Owner {
-    /// The task that waits for its association, which receives its slot. If it receives none, it
-    /// closes the connection.
-    AwaitingList(oneshot::Sender<Slot>),
+    /// The task that waits for its association, which receives what becomes of it. If it receives
+    /// nothing, it closes the connection.
+    AwaitingList(oneshot::Sender<Assignment>),
     /// A stream whose request is not verified yet. Notified to end it.
     AwaitingRequest(Arc<Notify>),
 }
@@ -91,6 +91,22 @@ pub(crate) struct Association {
     pub(crate) connections: BTreeMap<usize, Connection>,
     /// Notified when the stream is evicted before its request is verified.
     pub(crate) evicted: Arc<Notify>,
+}
+
+/// What becomes of a connection.
+enum Assignment {
+    /// It is one of an association.
+    Slot(Slot),
+    /// It is to take the place of another in an open stream.
+    Rejoin(Rejoin, Cookie),
+}
+
+/// What the handshake of a connection makes complete.
+pub(crate) enum Arrival {
+    /// An association.
+    Association(Association),
+    /// A connection that is to take the place of another in an open stream.
+    Rejoin(Rejoin, Cookie, Connection),
 }
 
 /// A connection's place in its association: its channel's index.
@@ -146,25 +162,33 @@ impl PendingConnections {
     }
 
     /// Runs the handshake of one connection. Returns all connections of its association if it was
-    /// the last of them.
+    /// the last of them, or the connection itself if it is for an open stream.
     pub(crate) async fn associate(
         self: &Arc<Self>,
         mut stream: TcpStream,
         peer: SocketAddr,
         metrics: Arc<ChannelMetrics>,
-    ) -> Option<Association> {
+    ) -> Option<Arrival> {
         let random = sharing::Generator::system().array();
         let cookie = Cookie::new(random.map_err(|error| self.refuse(peer, &error)).ok()?);
         let opened = self.open(cookie, peer.ip());
         // A task gives up its place before it ends, so that no connection gets a slot that does not
         // wait for it.
-        let (mut slot, permit) = opened.map_err(|error| self.refuse(peer, &error)).ok()?;
+        let (mut assignment, permit) = opened.map_err(|error| self.refuse(peer, &error)).ok()?;
         metrics.ready.increment();
         let guard = PendingGuard { permit: &permit, metrics: &metrics };
-        let (slot, rest) = guard.wait(&mut stream, cookie, &mut slot).await?;
+        let (assignment, rest) = guard.wait(&mut stream, cookie, &mut assignment).await?;
         drop(guard);
-        let stream = ChannelConnection::new(stream, metrics, slot.index);
-        slot.take(Connection { stream, peer, rest, permit })
+        let channel = match &assignment {
+            Assignment::Slot(slot) => slot.index,
+            Assignment::Rejoin(rejoin, _) => rejoin.channel.into(),
+        };
+        let stream = ChannelConnection::new(stream, metrics, channel);
+        let connection = Connection { stream, peer, rest, permit };
+        match assignment {
+            Assignment::Slot(slot) => slot.take(connection).map(Arrival::Association),
+            Assignment::Rejoin(rejoin, cookie) => Some(Arrival::Rejoin(rejoin, cookie, connection)),
+        }
     }
 
     fn refuse(&self, peer: SocketAddr, error: &dyn std::fmt::Display) {
@@ -173,13 +197,13 @@ impl PendingConnections {
         }
     }
 
-    /// Adds a connection of a source; another may be evicted. Its slot arrives through the
-    /// receiver, whose end means that it has none.
+    /// Adds a connection of a source; another may be evicted. What becomes of it arrives through
+    /// the receiver, whose end means that it is closed.
     fn open(
         self: &Arc<Self>,
         cookie: Cookie,
         source: IpAddr,
-    ) -> Result<(oneshot::Receiver<Slot>, PendingPermit), OpenError> {
+    ) -> Result<(oneshot::Receiver<Assignment>, PendingPermit), OpenError> {
         let (id, receiver) = self.with(|state, now| {
             let id = state.table.open(cookie, source, now)?;
             let (slot, receiver) = oneshot::channel();
@@ -204,6 +228,12 @@ impl State {
             match event {
                 PendingEvent::Associated { list, connections } => {
                     self.fill_slots(list, connections);
+                }
+                PendingEvent::Rejoin { id, cookie, rejoin } => {
+                    if let Some(Owner::AwaitingList(assignment)) = self.pending.remove(&id) {
+                        // The connection's task may have ended.
+                        let _ = assignment.send(Assignment::Rejoin(rejoin, cookie));
+                    }
                 }
                 PendingEvent::Closed { id, source, reason } => {
                     // Without its slot, a waiting connection is closed by its task.
@@ -232,7 +262,8 @@ impl State {
             let stream = Owner::AwaitingRequest(Arc::clone(&evicted));
             if let Owner::AwaitingList(slot) = std::mem::replace(owner, stream) {
                 // The connection's task may have ended.
-                let _ = slot.send(Slot { builder: Arc::clone(&builder), index });
+                let slot_of = Slot { builder: Arc::clone(&builder), index };
+                let _ = slot.send(Assignment::Slot(slot_of));
             }
         }
     }
@@ -289,8 +320,8 @@ impl PendingGuard<'_> {
         &self,
         stream: &mut TcpStream,
         cookie: Cookie,
-        slot: &mut oneshot::Receiver<Slot>,
-    ) -> Option<(Slot, Zeroizing<Vec<u8>>)> {
+        slot: &mut oneshot::Receiver<Assignment>,
+    ) -> Option<(Assignment, Zeroizing<Vec<u8>>)> {
         let greeting = Message::Cookie(cookie).encode();
         let mut unsent = &greeting[..];
         let (mut reader, mut writer) = stream.split();

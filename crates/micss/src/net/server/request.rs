@@ -18,6 +18,7 @@ use crate::net::metrics::{LogEvent, StreamMetrics};
 use crate::net::paths::path::PathEvents;
 use crate::net::socket::reset_when_dropped;
 use crate::net::stream::driver::{Driver, Progress, ReusableConnection};
+use crate::net::stream::kept::KEPT;
 use crate::net::stream::report::log_end;
 use crate::protocol::stream::Stream;
 use crate::protocol::target::{Host, Refusal, Target};
@@ -65,11 +66,17 @@ pub(super) async fn serve(
     };
     let _under_way = stream_metrics.begin();
     handle.watch(&mut driver, &peers);
-    driver.limit_memory(open.lease(), open.lease());
+    driver.limit_memory(open.lease(), open.lease(), KEPT.lease());
     let carry = async {
         match connect(config, stream_metrics, &request).await {
             Ok((target, service)) => {
                 driver.accept(service);
+                driver.count_spare(stream_metrics.count_spare());
+                let rejoinable = driver.rejoin_keys().map(|keys| handle.rejoinable.add(keys));
+                let (_rejoinable, claims) = rejoinable.unzip();
+                if let Some(claims) = claims {
+                    driver.receive(claims);
+                }
                 debug!(%target, channels = peers.len(), "stream opened");
                 log_end(stream_metrics, &target, driver.run().await)
             }

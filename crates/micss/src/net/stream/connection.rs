@@ -34,7 +34,7 @@ pub(crate) struct ChannelConnection {
     buffer: ReceiveBuffer,
     /// Whether its loss has been counted.
     is_counted: bool,
-    /// Whether the stream goes on without it.
+    /// Whether the stream goes on without it, or waits for another in its place.
     is_given_up: bool,
 }
 
@@ -93,6 +93,13 @@ impl ChannelConnection {
         let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
     }
 
+    /// The stream waits for another in its place: closes it in both directions.
+    pub(crate) fn detach(&mut self) {
+        self.is_given_up = true;
+        self.registration = None;
+        let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
+    }
+
     /// Its halves, which count bytes as it does.
     pub(crate) fn split(&mut self) -> (Reader<'_>, Writer<'_>) {
         let Self { socket, path, metrics, buffer, .. } = self;
@@ -126,11 +133,16 @@ impl Reader<'_> {
         ready!(Pin::new(&mut self.half).poll_read(context, &mut buffer))?;
         let len = buffer.filled().len();
         self.metrics.read(self.half.as_ref(), len);
-        self.path.into_iter().for_each(Path::mark_used);
+        self.mark_used();
         if let Some(size) = self.buffer.handle_read(len, are_many_open()) {
             set_receive_buffer(self.half.as_ref(), size);
         }
         Poll::Ready(Ok(len))
+    }
+
+    /// The stream moves bytes, or waits for some.
+    pub(crate) fn mark_used(&self) {
+        self.path.into_iter().for_each(Path::mark_used);
     }
 
     /// The connection itself.

@@ -4,23 +4,28 @@
 //! It decides nothing: [`Stream`] does.
 
 use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
 use std::task::Poll;
 
 use tokio::net::TcpStream;
-use tracing::debug;
+use tokio::sync::mpsc;
+use tracing::field::display;
+use tracing::{debug, info};
 use zeroize::Zeroizing;
 
 use crate::StreamError;
-use crate::net::metrics::ChannelMetrics;
+use crate::net::metrics::{ChannelMetrics, SpareGauge};
 use crate::net::paths::monitor;
 use crate::net::paths::path::{Path, PathEvents};
-use crate::net::socket::{end_when_dropped, end_writing, reset_when_dropped};
+use crate::net::socket::{end_when_dropped, end_writing, reset, reset_when_dropped};
 use crate::net::stream::breaks::{Breaks, Broken};
 use crate::net::stream::connection::ChannelConnection;
 use crate::net::stream::pump::{Inbound, Outbound, Pump};
+use crate::net::stream::rejoins::{Connect, RejoinClaim, Rejoins, Step};
 use crate::protocol::incoming::Loss;
 use crate::protocol::memory::Lease;
+use crate::protocol::rejoin::RejoinKeys;
 use crate::protocol::stream::{Event, Failure, Half, Stream};
 use crate::protocol::target::Refusal;
 
@@ -51,6 +56,9 @@ pub(crate) struct Driver {
     /// an orderly end.
     application: Option<TcpStream>,
     pump: Pump,
+    rejoins: Rejoins,
+    /// The index of each channel in the configuration.
+    places: Vec<usize>,
 }
 
 impl Driver {
@@ -66,7 +74,12 @@ impl Driver {
                 pump.paths.add(channel, path);
             }
         }
-        let driver = Self { stream, channels, application: None, pump };
+        let place = |(channel, connection): (usize, &Option<ChannelConnection>)| {
+            connection.as_ref().map_or(channel, |connection| connection.place)
+        };
+        let places = channels.iter().enumerate().map(place).collect();
+        let (application, rejoins) = (None, Rejoins::default());
+        let driver = Self { stream, channels, application, pump, rejoins, places };
         if driver.stream.is_raw() {
             // Then the end of the channels is the end of the stream, so they must be reset if the
             // stream breaks.
@@ -96,9 +109,30 @@ impl Driver {
         }
     }
 
-    /// Long records need memory of these leases from now on, one for each direction.
-    pub(crate) fn limit_memory(&mut self, outgoing: Lease, incoming: Lease) {
-        self.stream.limit_memory(outgoing, incoming);
+    /// Long records need memory of these leases from now on, one for each direction, and shares
+    /// that are kept that of the last.
+    pub(crate) fn limit_memory(&mut self, outgoing: Lease, incoming: Lease, kept: Lease) {
+        self.stream.limit_memory(outgoing, incoming, kept);
+    }
+
+    /// Counts the stream by how many channels it can lose.
+    pub(crate) fn count_spare(&mut self, gauge: SpareGauge) {
+        self.pump.spare = Some(gauge);
+    }
+
+    /// At a client: connects channels anew by this.
+    pub(crate) fn connect_by(&mut self, connect: Connect) {
+        self.rejoins.connect_by(connect);
+    }
+
+    /// At a server: connections that take a channel's place arrive here.
+    pub(crate) fn receive(&mut self, claims: mpsc::Receiver<RejoinClaim>) {
+        self.rejoins.receive(claims);
+    }
+
+    /// The keys of such connections, once the stream is open.
+    pub(crate) fn rejoin_keys(&self) -> Option<&RejoinKeys> {
+        self.stream.rejoin_keys()
     }
 
     /// Moves bytes for this application from now on. At a client whose application has waited for
@@ -158,6 +192,11 @@ impl Driver {
                     return Err(self.report(failure));
                 }
                 Event::Lost(channel, why) => self.give_up(channel, why),
+                Event::Detached(channel) => self.detach(channel),
+                Event::Rejoin(channel) => self.rejoins.begin(channel, self.places[channel]),
+                Event::Probe(channel) => {
+                    self.pump.paths.path(channel).into_iter().for_each(|path| path.request_probe());
+                }
                 Event::ShutApplication => self.shut_application(),
                 Event::ShutChannels => self.shut_channels(),
                 Event::Closed { .. } => {}
@@ -182,33 +221,79 @@ impl Driver {
     /// Moves bytes until the protocol has an event.
     async fn event(&mut self) -> Event {
         loop {
-            let half_closed = self.stream.half_closed();
-            let Self { stream, channels, application, pump } = self;
-            let (mut outbound, mut inbound) = split(channels, application.as_mut());
-            let event = match half_closed {
-                None => {
-                    let (mut outbound, mut inbound) = (Some(&mut outbound), Some(&mut inbound));
-                    poll_fn(|context| pump.poll(context, stream, &mut outbound, &mut inbound)).await
-                }
-                Some(Half::Sent) => {
-                    let application = outbound.application.as_ref().map(AsRef::as_ref);
-                    let channels =
-                        outbound.channels.iter().map(|writer| Some(writer.as_ref()?.socket()));
-                    let breaks = breaks(pump, application, channels);
-                    run_half(pump, stream, (None, Some(&mut inbound)), breaks).await
-                }
-                Some(Half::Received) => {
-                    let application = inbound.application.as_ref().map(AsRef::as_ref);
-                    let channels =
-                        inbound.channels.iter().map(|reader| Some(reader.as_ref()?.socket()));
-                    let breaks = breaks(pump, application, channels);
-                    run_half(pump, stream, (Some(&mut outbound), None), breaks).await
-                }
+            let Self { stream, channels, application, pump, rejoins, .. } = self;
+            let step = tokio::select! {
+                biased;
+                step = rejoins.next() => step,
+                event = next_event(stream, channels, application.as_mut(), pump) => match event {
+                    Some(event) => return event,
+                    None => continue,
+                },
             };
-            if let Some(event) = event {
-                return event;
+            self.handle_step(step);
+        }
+    }
+
+    /// A new connection has come a step further.
+    fn handle_step(&mut self, step: Step) {
+        let now = self.pump.clock.now();
+        match step {
+            Step::Failed { channel, is_refused } => {
+                self.stream.handle_rejoin_failed(channel, is_refused, now);
+            }
+            Step::Greeted(channel, connection, cookie) => {
+                match self.stream.offer(channel, cookie) {
+                    Some(offer) => self.rejoins.offer(channel, connection, offer),
+                    None => self.stream.handle_rejoin_failed(channel, false, now),
+                }
+            }
+            Step::Answered(channel, connection, answer) => {
+                let metrics = self.channels[channel].as_ref().map(|own| Arc::clone(&own.metrics));
+                let path = self.pump.paths.path(channel).map(Arc::clone);
+                let Some(metrics) = metrics else {
+                    return self.stream.handle_rejoin_failed(channel, false, now);
+                };
+                if self.stream.handle_answer(channel, &answer, now) {
+                    let place = self.places[channel];
+                    let mut connection = ChannelConnection::new(connection, metrics, place);
+                    if let Some(path) = &path {
+                        connection.watch(path);
+                    }
+                    self.replace(channel, connection);
+                }
+            }
+            Step::Claimed(claim) => {
+                let RejoinClaim { rejoin, cookie, connection } = *claim;
+                let Some(answer) = self.stream.handle_rejoin(&rejoin, cookie, now) else { return };
+                // A new connection has room for it.
+                let written = connection.socket().try_write(&answer);
+                let channel = usize::from(rejoin.channel);
+                connection.path().into_iter().for_each(|path| self.pump.paths.add(channel, path));
+                self.replace(channel, connection);
+                if !matches!(written, Ok(len) if len == answer.len()) {
+                    self.stream.handle_broken(channel, io::ErrorKind::WriteZero, now);
+                }
             }
         }
+    }
+
+    /// A new connection takes a channel's place. The peer is told at once that the other is not
+    /// used any more.
+    fn replace(&mut self, channel: usize, connection: ChannelConnection) {
+        if let Some(so_often) = connection.metrics.rejoined() {
+            let peer = connection.socket().peer_addr().ok().map(display);
+            info!(channel = connection.place + 1, peer, so_often, "a stream uses a channel again");
+        }
+        (self.pump.awaited, self.pump.errors[channel]) = (None, None);
+        if let Some(before) = self.channels[channel].replace(connection) {
+            reset(before.into_inner().0);
+        }
+    }
+
+    /// A channel that the stream needs has no connection until another takes its place.
+    fn detach(&mut self, channel: usize) {
+        self.pump.awaited = None;
+        self.channels[channel].iter_mut().for_each(ChannelConnection::detach);
     }
 
     /// The stream goes on without a channel.
@@ -286,6 +371,42 @@ impl Driver {
             Some(ReusableConnection { stream, metrics, rest })
         };
         self.channels.into_iter().enumerate().filter_map(reusable).collect()
+    }
+}
+
+/// Moves bytes until the protocol has an event. `None`: a direction has ended.
+async fn next_event(
+    stream: &mut Stream,
+    channels: &mut [Option<ChannelConnection>],
+    application: Option<&mut TcpStream>,
+    pump: &mut Pump,
+) -> Option<Event> {
+    let half_closed = stream.half_closed();
+    let (mut outbound, mut inbound) = split(channels, application);
+    match half_closed {
+        None => {
+            let (mut outbound, mut inbound) = (Some(&mut outbound), Some(&mut inbound));
+            poll_fn(|context| pump.poll(context, stream, &mut outbound, &mut inbound)).await
+        }
+        Some(Half::Sent) => {
+            // With records, the channels carry acknowledgements.
+            let application = outbound.application.take();
+            let application = application.as_ref().map(AsRef::as_ref);
+            if !stream.is_raw() {
+                let breaks = breaks(pump, application, std::iter::empty());
+                return run_half(pump, stream, (Some(&mut outbound), Some(&mut inbound)), breaks)
+                    .await;
+            }
+            let channels = outbound.channels.iter().map(|writer| Some(writer.as_ref()?.socket()));
+            let breaks = breaks(pump, application, channels);
+            run_half(pump, stream, (None, Some(&mut inbound)), breaks).await
+        }
+        Some(Half::Received) => {
+            let application = inbound.application.as_ref().map(AsRef::as_ref);
+            let channels = inbound.channels.iter().map(|reader| Some(reader.as_ref()?.socket()));
+            let breaks = breaks(pump, application, channels);
+            run_half(pump, stream, (Some(&mut outbound), None), breaks).await
+        }
     }
 }
 

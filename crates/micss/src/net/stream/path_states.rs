@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -19,8 +20,9 @@ pub(super) struct PathStates {
 }
 
 impl PathStates {
-    /// Adds a path.
+    /// Adds the path of a channel, or replaces it.
     pub(super) fn add(&mut self, channel: usize, path: &Arc<Path>) {
+        self.paths.retain(|(known, _)| *known != channel);
         self.paths.push((channel, Arc::clone(path)));
         if self.change.is_none() {
             let mut changes = path.events.changes();
@@ -30,12 +32,22 @@ impl PathStates {
         }
     }
 
+    /// The path of a channel.
+    pub(super) fn path(&self, channel: usize) -> Option<&Arc<Path>> {
+        self.paths.iter().find(|(known, _)| *known == channel).map(|(_, path)| path)
+    }
+
     pub(super) fn all(&self) -> impl Iterator<Item = &Path> {
         self.paths.iter().map(|(_, path)| &**path)
     }
 
     /// Reports the states to the stream if any has changed.
-    pub(super) fn poll_changes(&mut self, context: &mut Context<'_>, stream: &mut Stream) {
+    pub(super) fn poll_changes(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut Stream,
+        now: Duration,
+    ) {
         let mut has_changed = false;
         while let Some(change) = &mut self.change
             && let Poll::Ready(changes) = change.as_mut().poll(context)
@@ -45,7 +57,7 @@ impl PathStates {
         }
         if has_changed {
             for (channel, path) in &self.paths {
-                stream.handle_path(*channel, path.state().unusable_since());
+                stream.handle_path(*channel, path.state().unusable_since(), now);
             }
         }
     }

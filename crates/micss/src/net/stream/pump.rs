@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep_until};
 
-use crate::net::metrics::WaitTimer;
+use crate::net::metrics::{SpareGauge, WaitTimer};
 use crate::net::paths::path::PathEvents;
 use crate::net::stream::connection::{Reader, Writer};
 use crate::net::stream::open_count::{OpenCount, are_many_open};
@@ -50,6 +50,8 @@ pub(super) struct Pump {
     pub(super) errors: Vec<Option<io::Error>>,
     /// The same of the application's connection.
     pub(super) application_error: Option<io::Error>,
+    /// Counts the stream by how many channels it can lose.
+    pub(super) spare: Option<SpareGauge>,
     timer: Timer,
     turn: Turn,
     /// A read of the application has begun, and found nothing.
@@ -68,6 +70,7 @@ impl Pump {
             paths: PathStates::default(),
             errors: (0..channels).map(|_| None).collect(),
             application_error: None,
+            spare: None,
             turn: Turn::default(),
             is_reading: false,
             application_buffer: ReceiveBuffer::default(),
@@ -88,7 +91,10 @@ impl Pump {
         let mut now = self.clock.now();
         let half_closed = stream.half_closed();
         loop {
-            self.paths.poll_changes(context, stream);
+            self.paths.poll_changes(context, stream, now);
+            if let Some(gauge) = &mut self.spare {
+                gauge.set(stream.spare());
+            }
             let mut has_work = true;
             while has_work {
                 let mut may_send = false;
@@ -232,6 +238,8 @@ impl Pump {
             && let Some(channel) = stream.awaited()
             && let Some(reader) = &inbound.channels[channel]
         {
+            // Whether the path is lost is known soon only if it is in use.
+            reader.mark_used();
             self.awaited = Some(reader.metrics.wait());
         }
         has_moved

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use association::{
     ConnectionId, Cookie, HandshakeConfig, HandshakeServer, List, MessageError, MessageKind,
-    OpenError, Protocol, ServerAbort, ServerEvent, SharingScheme, Terms, TermsPolicy,
+    OpenError, Protocol, Rejoin, ServerAbort, ServerEvent, SharingScheme, Terms, TermsPolicy,
 };
 
 use super::sources::Sources;
 use crate::protocol::incoming::LATE_CHANNEL_TIMEOUT;
-use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE};
+use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE, OPTION_REJOIN};
 
 /// How long a connection may wait for its association. A client keeps idle connections for less, so
 /// that it does not use one that is just being closed.
@@ -42,7 +42,7 @@ impl PendingLimits {
             schemes: vec![SharingScheme::Xor, SharingScheme::Shamir],
             min_threshold: self.min_channels,
             max_channels: self.max_channels,
-            options: raw | OPTION_ONCE,
+            options: raw | OPTION_ONCE | OPTION_REJOIN,
         };
         HandshakeConfig {
             max_pending: self.max_waiting,
@@ -63,6 +63,15 @@ pub(crate) enum PendingEvent {
         list: List,
         /// The connections.
         connections: Vec<Option<ConnectionId>>,
+    },
+    /// A connection is to take the place of a channel's in an open stream. It stays in the table.
+    Rejoin {
+        /// The connection.
+        id: ConnectionId,
+        /// Its cookie.
+        cookie: Cookie,
+        /// What its client asks for, which is not verified.
+        rejoin: Rejoin,
     },
     /// A connection was removed, and must be closed.
     Closed {
@@ -226,6 +235,10 @@ impl PendingTable {
                     self.associated.extend(connections.iter().flatten());
                     self.events.push_back(PendingEvent::Associated { list, connections });
                 }
+                ServerEvent::Rejoin { id, cookie, rejoin } => {
+                    self.associated.insert(id);
+                    self.events.push_back(PendingEvent::Rejoin { id, cookie, rejoin });
+                }
                 // It was evicted before.
                 ServerEvent::Aborted { id, .. } if self.sources.source(id.0).is_none() => {}
                 ServerEvent::Aborted { id, reason } if is_terms_error(reason) => {
@@ -317,7 +330,7 @@ mod tests {
         let events = std::iter::from_fn(|| table.poll_event());
         let closed = events.filter_map(|event| match event {
             PendingEvent::Closed { id, reason, .. } => Some((id.0, reason)),
-            PendingEvent::Associated { .. } => None,
+            PendingEvent::Associated { .. } | PendingEvent::Rejoin { .. } => None,
         });
         closed.collect()
     }

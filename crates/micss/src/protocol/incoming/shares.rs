@@ -26,6 +26,9 @@ pub enum Loss {
     /// Its share of a record did not arrive, and enough others did.
     #[error("it is stuck")]
     Stalled,
+    /// It is too far behind the others.
+    #[error("it is slower than the others")]
+    Slow,
     /// It carried changed bytes.
     #[error("TAMPERING: it carries other bytes than were sent")]
     Tampered,
@@ -43,6 +46,8 @@ pub(super) struct Shares {
     pub(super) channels: Vec<Channel>,
     /// How much of each part was consumed. It is equal for all channels.
     pub(super) start: usize,
+    /// How many bytes of each channel were consumed since the stream began.
+    pub(super) position: u64,
     /// The length of each part, in bytes.
     pub(super) room: usize,
     /// The channels' shares, then the joined record: `n + 1` parts of equal length. Takes no memory
@@ -59,6 +64,15 @@ pub(super) struct Channel {
     pub(super) end: usize,
     pub(super) closed: bool,
     pub(super) lost: bool,
+    /// The next record does not wait for its share, which is late.
+    pub(super) skipped: bool,
+    /// How many bytes of records that were taken without its share have not arrived on it yet. They
+    /// are dropped when they do.
+    pub(super) behind: u64,
+    /// How many such bytes were dropped.
+    pub(super) dropped: u64,
+    /// It is lost, and takes part again from this position on.
+    pub(super) joins_at: Option<u64>,
 }
 
 impl Shares {
@@ -71,6 +85,7 @@ impl Shares {
             losses: VecDeque::new(),
             channels: vec![Channel::default(); usize::from(sharing.shares())],
             start: 0,
+            position: 0,
             room: SMALL_RECORD,
             buffer: Buffer::default(),
             lease: Lease::default(),
@@ -80,14 +95,55 @@ impl Shares {
     /// Goes on without a channel, if possible. Returns whether it is.
     pub(super) fn lose(&mut self, channel: usize, why: Loss) -> bool {
         if self.channels[channel].lost {
+            if self.channels[channel].joins_at.take().is_some() {
+                self.losses.push_back((channel, why));
+            }
             return true;
         }
         let possible = self.has_spare();
         if possible {
-            self.channels[channel] = Channel { end: 0, closed: true, lost: true };
+            self.channels[channel] = Channel { closed: true, lost: true, ..Channel::default() };
             self.losses.push_back((channel, why));
+            if self.awaited().count() < self.threshold {
+                self.wait_for_all();
+            }
         }
         possible
+    }
+
+    /// The position of the next byte that a channel must bring.
+    pub(super) fn received(&self, channel: usize) -> u64 {
+        let Channel { end, lost, behind, .. } = self.channels[channel];
+        let is_level = !lost && behind == 0;
+        self.position + if is_level { (end - self.start) as u64 } else { 0 }
+    }
+
+    /// A channel's connection was replaced by one whose first byte is at this position. Returns
+    /// false, and changes nothing, if it is too late for a channel that is needed.
+    pub(super) fn rejoin(&mut self, channel: usize, from: u64) -> bool {
+        let received = self.received(channel);
+        let (is_lost, start) = (self.channels[channel].lost, self.start);
+        let Channel { end, behind, skipped, .. } = self.channels[channel];
+        if from > received {
+            if !is_lost && !self.has_spare() {
+                return false;
+            }
+            let (lost, closed, joins_at) = (true, true, Some(from));
+            self.channels[channel] = Channel { closed, lost, joins_at, ..Channel::default() };
+            return true;
+        }
+        self.channels[channel] = Channel {
+            end: if is_lost || behind > 0 { start } else { end },
+            skipped: is_lost || skipped,
+            behind: received - from,
+            ..Channel::default()
+        };
+        true
+    }
+
+    /// The next record waits for all channels that are not lost.
+    pub(super) fn wait_for_all(&mut self) {
+        self.channels.iter_mut().for_each(|channel| channel.skipped = false);
     }
 
     /// Whether the stream can go on with one channel less.
@@ -100,10 +156,45 @@ impl Shares {
         (0..self.channels.len()).filter(|&channel| !self.channels[channel].lost)
     }
 
-    /// How many bytes every channel that is not lost has brought.
+    /// Those of them for which the next record waits.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = usize> {
+        self.live().filter(|&channel| !self.channels[channel].skipped)
+    }
+
+    /// How many bytes of the next record every channel has brought for which it waits.
     pub(super) fn available(&self) -> usize {
-        let end = self.live().map(|channel| self.channels[channel].end).min();
+        let end = self.awaited().map(|channel| self.channels[channel].end).min();
         end.unwrap_or(self.start) - self.start
+    }
+
+    /// A channel has brought `len` bytes, which are in its part. Drops those of earlier records.
+    pub(super) fn fill(&mut self, channel: usize, len: usize) {
+        let Channel { end, behind, dropped, .. } = &mut self.channels[channel];
+        let late = usize::try_from(*behind).unwrap_or(len).min(len);
+        if late > 0 {
+            (*behind, *dropped) = (*behind - late as u64, *dropped + late as u64);
+            let place = self.room * channel + *end;
+            self.buffer.copy_within(place + late..place + len, place);
+        }
+        *end += len - late;
+    }
+
+    /// Consumes the next `len` bytes of all channels. The channels that have not brought them are
+    /// behind, and skipped until they have caught up.
+    pub(super) fn consume(&mut self, len: usize) {
+        self.start += len;
+        self.position += len as u64;
+        let (start, position) = (self.start, self.position);
+        for channel in &mut self.channels {
+            if channel.lost && channel.joins_at.is_some_and(|at| at <= position) {
+                *channel = Channel { end: start, skipped: true, ..Channel::default() };
+            }
+        }
+        for channel in self.channels.iter_mut().filter(|channel| !channel.lost) {
+            channel.behind += self.start.saturating_sub(channel.end) as u64;
+            channel.end = channel.end.max(self.start);
+            channel.skipped = channel.behind > 0;
+        }
     }
 
     /// The first `len` bytes that were last joined into the last part of the buffer.
@@ -122,11 +213,11 @@ impl Shares {
         join(&mut self.joiner, channels, &self.buffer, (self.room, self.start), out);
     }
 
-    /// Whether the next bytes of every channel are consistent with `joined`, which was joined from
+    /// Whether the next bytes of every channel that is waited for are consistent with `joined`, which was joined from
     /// `channels`.
     pub(super) fn agree_with(&mut self, channels: &[usize], joined: &[u8]) -> bool {
         let others: Vec<usize> =
-            self.live().filter(|channel| !channels.contains(channel)).collect();
+            self.awaited().filter(|channel| !channels.contains(channel)).collect();
         others.into_iter().all(|channel| self.agrees(channel, channels, joined))
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use association::{ClientAbort, ClientEvent, ConfirmCollector, List, Message};
 
-use crate::protocol::incoming::{LATE_CHANNEL_TIMEOUT, Loss};
+use crate::protocol::incoming::Loss;
 
 /// The confirms that have arrived so far.
 pub(super) struct Confirming {
@@ -15,8 +15,8 @@ pub(super) struct Confirming {
     /// The number of confirms that are needed, and of those that have arrived.
     needed: usize,
     confirmed: usize,
-    /// The deadline of the other confirms, once enough have arrived.
-    deadline: Option<Duration>,
+    /// The time since when enough have arrived.
+    enough_since: Option<Duration>,
 }
 
 /// What has arrived on a channel.
@@ -41,7 +41,7 @@ impl Confirming {
             channels: vec![channel; terms.channels().into()],
             needed: terms.threshold().into(),
             confirmed: 0,
-            deadline: None,
+            enough_since: None,
         }
     }
 
@@ -80,7 +80,7 @@ impl Confirming {
         self.handshake.handle_bytes(channel, &known.bytes, now);
         self.confirmed += 1;
         if self.confirmed == self.needed {
-            self.deadline = Some(now + LATE_CHANNEL_TIMEOUT);
+            self.enough_since = Some(now);
         }
         None
     }
@@ -94,7 +94,7 @@ impl Confirming {
         }
         self.confirmed -= 1;
         if self.confirmed < self.needed {
-            self.deadline = None;
+            self.enough_since = None;
         }
     }
 
@@ -113,9 +113,9 @@ impl Confirming {
         }
     }
 
-    /// The deadline of the other confirms.
-    pub(super) fn deadline(&self) -> Option<Duration> {
-        self.deadline
+    /// The time since when enough confirms have arrived.
+    pub(super) fn enough_since(&self) -> Option<Duration> {
+        self.enough_since
     }
 
     /// Whether every channel has confirmed that is not excluded.

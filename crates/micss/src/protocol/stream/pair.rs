@@ -5,6 +5,8 @@ use std::time::Duration;
 use association::{Cookie, List, Message, Protocol, SharingScheme, Terms};
 use sharing::Generator;
 
+use crate::protocol::options::OPTION_REJOIN;
+
 use super::{Event, LostChannelTimeouts, Request, Stream};
 
 const CHANNELS: u8 = 3;
@@ -17,7 +19,8 @@ pub(crate) const LOST_CHANNEL: LostChannelTimeouts =
 pub(crate) fn list(threshold: u8) -> List {
     let is_whole = threshold == CHANNELS;
     let scheme = if is_whole { SharingScheme::Xor } else { SharingScheme::Shamir };
-    let terms = Terms::new(Protocol::MicssStream, scheme, threshold, CHANNELS, 0).unwrap();
+    let terms =
+        Terms::new(Protocol::MicssStream, scheme, threshold, CHANNELS, OPTION_REJOIN).unwrap();
     List::new(terms, [1, 2, 3].map(|byte| Cookie::new([byte; 16])).to_vec()).unwrap()
 }
 

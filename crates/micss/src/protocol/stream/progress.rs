@@ -3,10 +3,12 @@
 use std::task::Poll;
 use std::time::Duration;
 
+use sharing::RandomError;
 use zeroize::Zeroizing;
 
-use super::{Application, Event, Failure, Phase, ProtocolError, Stream};
+use super::{Application, Event, Failure, Phase, ProtocolError, Stream, may_rejoin};
 use crate::protocol::record::Kind;
+use crate::protocol::rejoin::RejoinKeys;
 use crate::protocol::target::Refusal;
 
 /// The time limit for sending an abort.
@@ -49,13 +51,17 @@ impl Stream {
         if let Err(error) = taken {
             self.fail(error.into(), now);
         }
+        self.lose_dispensable();
+        if let Err(error) = self.acknowledge() {
+            self.fail(error.into(), now);
+        }
         let is_taken = self.outgoing.is_taken();
         if is_taken && !self.timers.is_held() {
             self.handle_all_sent();
         }
         self.finish_if_done();
-        let is_first = matches!(self.phase, Phase::Answer | Phase::Request);
-        self.timers.expect(&self.incoming, is_first, now);
+        self.expect(now);
+        self.note_behind(now);
         let is_untaken = !is_taken && self.outgoing.has_spare() && !self.timers.is_held();
         self.timers.set_untaken(is_untaken, now);
     }
@@ -64,7 +70,22 @@ impl Stream {
     pub(super) fn is_receiving(&self) -> bool {
         let is_phase =
             matches!(self.phase, Phase::Answer | Phase::Request | Phase::Refused | Phase::Open);
-        is_phase && self.delivery.is_none() && !self.has_received_all
+        // The peer's acknowledgements follow its last data, and a break must be noticed.
+        let is_answered = self.is_raw() || self.has_sent_all() && self.outgoing.is_acknowledged();
+        let is_over = self.has_received_all && (is_answered || !matches!(self.phase, Phase::Open));
+        is_phase && self.delivery.is_none() && !is_over
+    }
+
+    /// Whether all records were taken, and channels that are behind are still read: they may be
+    /// reused, and their peer waits until they are.
+    pub(super) fn awaits_late(&self) -> bool {
+        let is_late = self.has_received_all && !self.incoming.is_level();
+        is_late && self.outgoing.has_spare() && matches!(self.phase, Phase::Open)
+    }
+
+    /// Whether the end of this direction has been sent.
+    fn has_sent_all(&self) -> bool {
+        self.application == Application::Sent
     }
 
     /// Takes the records that have arrived, up to one that must be delivered.
@@ -72,7 +93,11 @@ impl Stream {
         while self.is_receiving() && !self.has_work {
             match self.incoming.poll_next()? {
                 Poll::Pending => self.has_work = true,
-                Poll::Ready(Some((kind, len))) => self.handle_record(kind, len)?,
+                Poll::Ready(Some((kind, len))) => {
+                    self.timers.taken();
+                    self.handle_record(kind, len)?;
+                }
+                Poll::Ready(None) if self.awaits_only_unusable() && self.incoming.skip_late() => {}
                 Poll::Ready(None) => break,
             }
         }
@@ -82,13 +107,16 @@ impl Stream {
     fn handle_record(&mut self, kind: Kind, len: usize) -> Result<(), ProtocolError> {
         match (&self.phase, kind) {
             (Phase::Request, Kind::Open) => {
-                let request = self.incoming.received(kind, len).payload.to_vec();
+                let request = self.incoming.received_record(kind, len).payload.to_vec();
                 self.phase = Phase::Connecting;
                 self.timers.limit(None);
                 self.events.push_back(Event::Requested(Zeroizing::new(request)));
             }
             (Phase::Answer, Kind::Opened) => {
                 self.phase = Phase::Open;
+                let keys = self.incoming.received_record(kind, len).payload;
+                let keys = RejoinKeys::parse(keys, self.terms.channels());
+                self.rejoining.set_keys(keys.filter(|_| may_rejoin(self.terms)));
                 self.timers.limit(None);
                 if self.is_raw() {
                     self.incoming.drop_records();
@@ -96,19 +124,48 @@ impl Stream {
                 self.events.push_back(Event::Opened);
             }
             (Phase::Answer, Kind::Refused) => {
-                let reason = self.incoming.received(kind, len).payload.first().copied();
+                let reason = self.incoming.received_record(kind, len).payload.first().copied();
                 let refusal = reason.and_then(Refusal::from_byte);
                 return Err(refusal.unwrap_or(Refusal::Unreachable).into());
             }
             (Phase::Refused, Kind::Finish | Kind::Abort) => self.has_received_all = true,
             (Phase::Refused, _) => {}
-            (Phase::Open, Kind::Data) => self.delivery = (len > 0).then_some((kind, len, 0)),
+            (Phase::Open, Kind::Ack) => {
+                let position = self.incoming.received_record(kind, len).payload.try_into();
+                let is_possible = position.is_ok_and(|position| {
+                    self.outgoing.handle_acknowledged(u64::from_be_bytes(position))
+                });
+                if !is_possible {
+                    return Err(ProtocolError::Unexpected(kind));
+                }
+                if self.timers.is_idle() {
+                    self.outgoing.shrink();
+                }
+            }
+            (Phase::Open, kind) if self.has_received_all => {
+                return Err(ProtocolError::Unexpected(kind));
+            }
+            (Phase::Open, Kind::Data | Kind::DataAck) => {
+                self.owes_acknowledgement |= kind == Kind::DataAck;
+                self.delivery = (len > 0).then_some((kind, len, 0));
+            }
             (Phase::Open, Kind::Finish) => {
                 self.has_received_all = true;
                 self.events.push_back(Event::ShutApplication);
             }
             (Phase::Open, Kind::Abort) => return Err(ProtocolError::PeerAborted),
             (_, kind) => return Err(ProtocolError::Unexpected(kind)),
+        }
+        Ok(())
+    }
+
+    /// Acknowledges what was consumed if the peer has requested that, once the records before are
+    /// on their way.
+    fn acknowledge(&mut self) -> Result<(), RandomError> {
+        let may_seal = matches!(self.phase, Phase::Open) && self.outgoing.is_settled();
+        if may_seal && std::mem::take(&mut self.owes_acknowledgement) {
+            let position = self.incoming.position().to_be_bytes();
+            self.outgoing.seal_payload(Kind::Ack, &position)?;
         }
         Ok(())
     }
@@ -122,16 +179,19 @@ impl Stream {
             self.close(false);
         } else if self.application == Application::Ended {
             self.application = Application::Sent;
-            if self.is_once() && !matches!(self.phase, Phase::Refused) {
+            // With records, acknowledgements may follow.
+            if self.is_raw() && !matches!(self.phase, Phase::Refused) {
                 self.events.push_back(Event::ShutChannels);
             }
         }
     }
 
     fn finish_if_done(&mut self) {
-        if self.has_received_all && self.application == Application::Sent {
+        let is_answered = self.outgoing.is_acknowledged() && !self.owes_acknowledgement;
+        let is_done = is_answered && self.outgoing.is_taken();
+        if self.has_received_all && self.application == Application::Sent && is_done {
             match self.phase {
-                Phase::Open => {
+                Phase::Open if !self.awaits_late() => {
                     self.phase = Phase::Over;
                     self.events.push_back(Event::Finished);
                 }
@@ -204,7 +264,7 @@ mod tests {
         transfer(&mut server, &mut client, opened);
         assert!(matches!(events(&mut client)[..], [Event::Opened]));
         let (lost, now) = (Duration::from_secs(1), Duration::from_secs(2));
-        server.handle_path(1, is_lost.then_some(lost));
+        server.handle_path(1, is_lost.then_some(lost), now);
         client.handle_application_error(now);
         transfer(&mut client, &mut server, now);
         let failure = events(&mut server).into_iter().find_map(|event| match event {
@@ -226,7 +286,7 @@ mod tests {
         let breaks = |is_given_up: bool| {
             let mut client = client(2);
             let second = Duration::from_secs(1);
-            client.handle_path(0, Some(second));
+            client.handle_path(0, Some(second), second);
             let others = if is_given_up { [0, 1] } else { [2, 1] };
             for channel in others {
                 client.handle_broken(channel, io::ErrorKind::ConnectionReset, 2 * second);

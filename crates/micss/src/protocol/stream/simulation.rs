@@ -12,15 +12,18 @@ use std::time::Duration;
 
 use sim::Rng;
 
-use self::scenario::Scenario;
+use self::scenario::{STEADY_TIME, Scenario};
 use self::world::World;
 use super::{Failure, ProtocolError};
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
+/// For how long an application may hear nothing while as many channels work as are needed.
+const MAX_SILENCE: Duration = Duration::from_secs(3);
+
 /// The timers that have to fire in some of the runs, with the phase in which they do.
-const TIMERS: [&str; 16] = [
+const TIMERS: [&str; 17] = [
     "cookies",
     "table",
     "Confirming Limit",
@@ -33,6 +36,7 @@ const TIMERS: [&str; 16] = [
     "Answer Receive",
     "Request Receive",
     "Open Receive",
+    "Open Behind",
     "Open Silence",
     "Open LostChannel",
     "Open ShrinkIncoming",
@@ -53,6 +57,23 @@ fn streams_are_exact_or_fail() {
     for timer in TIMERS.into_iter().chain(rare).filter(|_| runs.len() > 1) {
         assert!(counts.contains_key(timer), "{timer} has not fired");
     }
+}
+
+/// Channels fail in random sequences. `SUNDER_SEEDS` and `SUNDER_SEED` as above.
+#[test]
+fn streams_outlast_sequences_of_outages() {
+    let runs = sim::run_seeds(100, |seed| {
+        let mut rng = Rng::new(seed);
+        let scenario = Scenario::of_outages(&mut rng);
+        let mut world = World::new(&scenario, seed);
+        world.run_steadily(STEADY_TIME, MAX_SILENCE);
+        for end in [CLIENT, SERVER] {
+            assert!(world.end(end).application.is_exact(), "seed {seed}: other bytes");
+        }
+        world.into_seen()
+    });
+    let rejoined = runs.iter().filter(|seen| seen.contains("rejoined")).count();
+    assert!(2 * rejoined >= runs.len(), "channels rejoin in {rejoined} of {} runs", runs.len());
 }
 
 /// Runs a seed. Returns which timers fired, and how both ends ended.

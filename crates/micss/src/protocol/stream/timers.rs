@@ -4,17 +4,20 @@ use std::io;
 use std::time::Duration;
 
 use super::{Application, Failure, Phase, ProtocolError, Stream};
-use crate::protocol::incoming::{ANSWER_TIMEOUT, Incoming, LATE_CHANNEL_TIMEOUT, Loss};
+use crate::protocol::incoming::{
+    ANSWER_TIMEOUT, LATE_CHANNEL_TIMEOUT, LATE_SHARE_TIMEOUT, Loss, STALLED_CHANNEL_TIMEOUT,
+};
 use crate::protocol::on_lost_channel::end_of_stream;
 
 /// How long a direction may be idle before it frees its memory.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The interval of checks whether a peer acknowledges data that it does not take.
-const SILENCE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+const SILENCE_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a peer may leave sent data unacknowledged, on a channel that can be lost.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a peer may leave sent data unacknowledged, on a channel that can be lost. Longer than a
+/// failure detector takes, which observes a channel only as long as there are connections on it.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a stream waits for channels whose paths are lost, if it needs them.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +38,11 @@ pub(super) struct Timers {
     received_at: Duration,
     /// The deadline of the next bytes.
     due: Option<Duration>,
-    /// In a phase that waits for the first record: the time since when enough channels have brought
-    /// it.
+    /// The time since when enough channels have brought the next record, and others have not.
     enough_since: Option<Duration>,
+    /// For each channel that is behind, if it can be lost: a time, and how many late bytes it must
+    /// have brought for its share of the record that was the last one then.
+    behind_since: Vec<Option<(Duration, u64)>>,
     /// The time when bytes were last sent.
     sent_at: Duration,
     /// The time since when channels that can be lost have not taken the sealed records, or of the
@@ -59,10 +64,14 @@ pub(super) enum Timer {
     Confirm,
     /// The next bytes of the channels.
     Receive,
+    /// Shares that are too late.
+    Behind,
     /// The next check whether peers are silent.
     Silence,
     /// Channels whose paths are lost.
     LostChannel,
+    /// The next attempt to replace a channel's connection.
+    Rejoin,
     /// The end of the time for which an idle direction keeps its memory.
     ShrinkIncoming,
     /// See there.
@@ -70,13 +79,14 @@ pub(super) enum Timer {
 }
 
 impl Timers {
-    pub(super) fn new(now: Duration, lost_channel: LostChannelTimeouts) -> Self {
+    pub(super) fn new(channels: u8, lost_channel: LostChannelTimeouts, now: Duration) -> Self {
         Self {
             limit: Some(now + ANSWER_TIMEOUT),
             hold: None,
             received_at: now,
             due: None,
             enough_since: None,
+            behind_since: vec![None; channels.into()],
             sent_at: now,
             untaken_since: None,
             is_shrunk: [false; 2],
@@ -96,6 +106,11 @@ impl Timers {
         self.hold = None;
     }
 
+    /// Whether the sending direction has been idle, and has freed its memory.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_shrunk[1]
+    }
+
     pub(super) fn is_held(&self) -> bool {
         self.hold.is_some()
     }
@@ -113,19 +128,66 @@ impl Timers {
         self.untaken_since = is_untaken.then(|| self.untaken_since.unwrap_or(now));
     }
 
-    /// Sets the deadline of the next bytes.
-    pub(super) fn expect(&mut self, incoming: &Incoming, is_first: bool, now: Duration) {
-        self.due = if is_first {
-            let since = incoming.can_lose_stalled().then(|| self.enough_since.unwrap_or(now));
-            self.enough_since = since;
-            since.map(|since| since + LATE_CHANNEL_TIMEOUT)
-        } else {
-            incoming.patience().map(|patience| self.received_at + patience)
-        };
+    /// A record was taken.
+    pub(super) fn taken(&mut self) {
+        self.enough_since = None;
     }
 }
 
 impl Stream {
+    /// Sets the deadline of the next record.
+    pub(super) fn expect(&mut self, now: Duration) {
+        let is_first = matches!(self.phase, Phase::Answer | Phase::Request);
+        let is_enough = self.is_receiving() && self.incoming.can_lose_stalled();
+        self.timers.enough_since = is_enough.then(|| self.timers.enough_since.unwrap_or(now));
+        let patience = self.incoming.patience();
+        self.timers.due = match self.timers.enough_since {
+            Some(since) if self.awaits_only_unusable() => Some(since + LATE_SHARE_TIMEOUT),
+            Some(since) if is_first && self.incoming.is_contradicted() => {
+                Some(since + LATE_CHANNEL_TIMEOUT)
+            }
+            Some(since) => patience.map(|patience| since + patience),
+            None if is_first => None,
+            None => patience.map(|patience| self.timers.received_at + patience),
+        };
+    }
+
+    /// Whether the paths of all channels are lost that have not brought the next record.
+    pub(super) fn awaits_only_unusable(&self) -> bool {
+        self.incoming.stalled().all(|channel| self.is_unusable(channel))
+    }
+
+    /// Notes which channels are behind. One that only has a longer delay than the others always is.
+    pub(super) fn note_behind(&mut self, now: Duration) {
+        let has_spare = self.outgoing.has_spare();
+        for (channel, since) in self.timers.behind_since.iter_mut().enumerate() {
+            let (brought, all) = self.incoming.late_bytes(channel);
+            *since = match *since {
+                _ if !has_spare || brought == all => None,
+                Some((at, awaited)) if brought < awaited => Some((at, awaited)),
+                _ => Some((now, all)),
+            };
+        }
+    }
+
+    /// How long a channel may be behind.
+    fn behind_timeout(&self) -> Duration {
+        if self.has_received_all { LATE_CHANNEL_TIMEOUT } else { STALLED_CHANNEL_TIMEOUT }
+    }
+
+    /// When a channel is lost because its shares are too late. While the application takes delivered
+    /// bytes, none are read.
+    fn behind_deadline(&self) -> Option<Duration> {
+        let (since, _) = self.timers.behind_since.iter().flatten().min()?;
+        let is_reading = self.is_receiving() || self.awaits_late();
+        is_reading.then(|| *since + self.behind_timeout())
+    }
+
+    /// Whether the path of a channel is lost.
+    fn is_unusable(&self, channel: usize) -> bool {
+        self.unusable_since[channel].is_some()
+    }
+
     /// When [`Stream::handle_timeout`] must be called, if nothing happens before.
     pub(crate) fn poll_timeout(&self) -> Option<Duration> {
         self.next_timer().map(|(at, _)| at)
@@ -141,23 +203,26 @@ impl Stream {
             (self.timers.hold, Timer::Coalesce),
             (self.confirm_deadline(), Timer::Confirm),
             (self.receive_deadline(), Timer::Receive),
+            (self.behind_deadline(), Timer::Behind),
             (self.inspection(), Timer::Silence),
             (self.lost_channel().map(|(end, _)| end), Timer::LostChannel),
+            (self.rejoin_deadline(), Timer::Rejoin),
             (self.shrink_deadline(0), Timer::ShrinkIncoming),
             (self.shrink_deadline(1), Timer::ShrinkOutgoing),
         ];
         timers.into_iter().filter_map(|(at, timer)| Some((at?, timer))).min_by_key(|(at, _)| *at)
     }
 
-    /// The deadline of the confirms that are not needed.
+    /// The deadline of the confirms that are not needed. Channels whose paths are lost are not
+    /// waited for.
     fn confirm_deadline(&self) -> Option<Duration> {
-        match &self.phase {
-            Phase::Confirming(confirming) => confirming.deadline(),
-            _ => None,
-        }
+        let Phase::Confirming(confirming) = &self.phase else { return None };
+        let since = confirming.enough_since()?;
+        let is_known = confirming.wanted().into_iter().all(|channel| self.is_unusable(channel));
+        Some(if is_known { since } else { since + LATE_CHANNEL_TIMEOUT })
     }
 
-    /// The deadline of the next bytes. While the application takes delivered bytes, none are read.
+    /// The deadline of the next record. While the application takes delivered bytes, none are read.
     fn receive_deadline(&self) -> Option<Duration> {
         let is_receiving = self.is_receiving() && !self.has_work;
         self.timers.due.filter(|_| is_receiving && !matches!(self.phase, Phase::Refused))
@@ -172,7 +237,10 @@ impl Stream {
     /// When the stream ends because the paths of channels that it needs are lost, and which of
     /// them.
     pub(super) fn lost_channel(&self) -> Option<(Duration, usize)> {
-        if self.unusable_since.iter().all(Option::is_none) {
+        let unusable_since = |channel: usize| {
+            self.unusable_since[channel].or_else(|| self.rejoining.dead_since(channel))
+        };
+        if self.channels().all(|channel| unusable_since(channel).is_none()) {
             return None;
         }
         let LostChannelTimeouts { open, opening } = self.timers.lost_channel;
@@ -183,7 +251,7 @@ impl Stream {
         };
         let live: Vec<usize> = self.live().collect();
         let spare = live.len() - usize::from(self.terms.threshold());
-        let unusable = live.iter().map(|&channel| self.unusable_since[channel]);
+        let unusable = live.iter().map(|&channel| unusable_since(channel));
         end_of_stream(unusable, spare, patience).map(|(end, place)| (end, live[place]))
     }
 
@@ -212,11 +280,18 @@ impl Stream {
         for direction in [0, 1] {
             if is_due(self.shrink_deadline(direction)) {
                 self.timers.is_shrunk[direction] = true;
-                if direction == 0 { self.incoming.shrink() } else { self.outgoing.shrink() }
+                if direction == 0 {
+                    self.incoming.shrink();
+                } else {
+                    self.shrink_outgoing(now);
+                }
             }
         }
         if is_due(self.timers.hold) {
             self.timers.release();
+        }
+        if is_due(self.behind_deadline()) {
+            self.lose_behind(now);
         }
         if is_due(self.inspection()) {
             self.timers.untaken_since = None;
@@ -226,7 +301,9 @@ impl Stream {
             self.lose_unconfirmed();
         }
         if is_due(self.receive_deadline()) {
-            if self.incoming.lose_stalled() {
+            if self.incoming.skip_late() || self.incoming.lose_stalled() {
+                // The others may have brought only its header.
+                self.timers.taken();
                 self.timers.received(now);
             } else {
                 self.fail(ProtocolError::Stalled.into(), now);
@@ -237,16 +314,39 @@ impl Stream {
         {
             self.fail(Failure::Lost(channel), now);
         }
+        if is_due(self.rejoin_deadline()) {
+            self.begin_rejoins(now);
+        }
         if is_due(self.timers.limit) {
             self.handle_limit(now, &silence);
         }
         self.update(now);
     }
 
-    /// Drops the channels that do not take sealed records and whose peer is silent.
+    /// Frees the memory of a sending direction that is idle, once what it keeps is acknowledged.
+    fn shrink_outgoing(&mut self, now: Duration) {
+        match self.outgoing.request_acknowledgement() {
+            Ok(_) => self.outgoing.shrink(),
+            Err(error) => self.fail(error.into(), now),
+        }
+    }
+
+    /// Drops the channels that do not take sealed records and whose path is lost or whose peer is
+    /// silent.
     fn lose_silent(&mut self, silence: impl Fn(usize) -> Duration) {
         for channel in self.channels() {
-            if !self.outgoing.rest(channel).is_empty() && silence(channel) >= SILENCE_TIMEOUT {
+            let is_silent = || self.is_unusable(channel) || silence(channel) >= SILENCE_TIMEOUT;
+            if !self.outgoing.rest(channel).is_empty() && is_silent() {
+                self.lose(channel, Loss::Stalled);
+            }
+        }
+    }
+
+    /// Drops the channels that were behind for too long.
+    fn lose_behind(&mut self, now: Duration) {
+        for channel in self.channels() {
+            let since = self.timers.behind_since[channel];
+            if since.is_some_and(|(since, _)| since + self.behind_timeout() <= now) {
                 self.lose(channel, Loss::Stalled);
             }
         }
@@ -291,7 +391,7 @@ mod tests {
 
     use super::*;
     use crate::protocol::stream::Event;
-    use crate::protocol::stream::pair::{client, events, list};
+    use crate::protocol::stream::pair::{client, events, list, server, transfer};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -323,10 +423,93 @@ mod tests {
         assert_eq!(stream.live().collect::<Vec<_>>(), [1]);
     }
 
+    /// All channels take what there is to send.
+    fn send_all(stream: &mut Stream) {
+        for channel in 0..3 {
+            let len = stream.to_send(channel).len();
+            stream.handle_sent(channel, len, Duration::ZERO);
+        }
+    }
+
+    /// The deadline of the next timer of this kind.
+    fn deadline(stream: &Stream, timer: Timer) -> Option<Duration> {
+        stream.next_timer().filter(|&(_, next)| next == timer).map(|(at, _)| at)
+    }
+
+    #[test]
+    fn a_channel_whose_path_is_lost_is_not_waited_for() {
+        let mut stream = client(2);
+        send_all(&mut stream);
+        let confirm = Message::Confirm(list(2)).encode();
+        for channel in [0, 1] {
+            stream.space(channel).copy_from_slice(&confirm);
+            stream.handle_received(channel, confirm.len(), SECOND);
+        }
+        assert_eq!(deadline(&stream, Timer::Confirm), Some(3 * SECOND));
+        stream.handle_path(2, Some(SECOND), 2 * SECOND);
+        assert_eq!(deadline(&stream, Timer::Confirm), Some(SECOND));
+        timers(&mut stream, 2 * SECOND);
+        assert!(matches!(events(&mut stream)[..], [Event::Lost(2, Loss::Stalled)]));
+    }
+
+    #[test]
+    fn a_sender_does_not_wait_for_a_channel_whose_path_is_lost() {
+        let mut stream = client(2);
+        for channel in [0, 1] {
+            let len = stream.to_send(channel).len();
+            stream.handle_sent(channel, len, Duration::ZERO);
+        }
+        timers(&mut stream, SECOND);
+        assert!(events(&mut stream).is_empty(), "its peer acknowledges");
+        stream.handle_path(2, Some(SECOND), SECOND);
+        timers(&mut stream, SECOND + SILENCE_POLL_INTERVAL);
+        assert!(matches!(events(&mut stream)[..], [Event::Lost(2, Loss::Stalled)]));
+    }
+
+    /// However often others bring bytes.
+    #[test]
+    fn a_late_share_is_waited_for_from_when_enough_others_have_come() {
+        let mut client = client(2);
+        let mut server = server(&mut client, 2, |_| ());
+        events(&mut server);
+        server.accept(Duration::ZERO);
+        timers(&mut server, Duration::from_millis(2));
+        client.connect_application(Duration::ZERO);
+        transfer(&mut server, &mut client, Duration::ZERO);
+        assert!(matches!(events(&mut client)[..], [Event::Opened]));
+        for line in 1..20 {
+            let now = line * SECOND / 10;
+            client.application_space(20)[..20].fill(7);
+            client.handle_application(20, false, now);
+            for channel in [0, 1] {
+                let bytes = client.to_send(channel).to_vec();
+                client.handle_sent(channel, bytes.len(), now);
+                server.space(channel)[..bytes.len()].copy_from_slice(&bytes);
+                server.handle_received(channel, bytes.len(), now);
+            }
+            let len = client.to_send(2).len();
+            client.handle_sent(2, len, now);
+            timers(&mut server, now);
+            let due = LATE_SHARE_TIMEOUT + SECOND / 10;
+            let is_taken = server.to_deliver().len() == 20;
+            assert_eq!(is_taken, now >= due, "{now:?}");
+            while !server.to_deliver().is_empty() {
+                server.handle_delivered(server.to_deliver().len(), now);
+            }
+        }
+        assert!(events(&mut server).is_empty());
+        assert!(!server.is_reusable());
+        let behind_since = LATE_SHARE_TIMEOUT + SECOND / 10;
+        assert_eq!(server.behind_deadline(), Some(behind_since + STALLED_CHANNEL_TIMEOUT));
+        timers(&mut server, behind_since + STALLED_CHANNEL_TIMEOUT);
+        assert!(matches!(events(&mut server)[..], [Event::Lost(2, Loss::Stalled)]));
+    }
+
     #[test]
     fn a_stream_whose_last_channel_is_lost_ends() {
         let mut stream = client(1);
-        stream.handle_path(2, Some(SECOND));
+        send_all(&mut stream);
+        stream.handle_path(2, Some(SECOND), SECOND);
         stream.handle_broken(0, io::ErrorKind::ConnectionReset, SECOND);
         assert!(!timers(&mut stream, 5 * SECOND).contains(&Timer::LostChannel), "1 is left");
         stream.handle_broken(1, io::ErrorKind::ConnectionReset, 6 * SECOND);

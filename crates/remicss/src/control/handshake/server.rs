@@ -433,8 +433,8 @@ impl Server {
         while let Some(event) = self.association.poll_event() {
             match event {
                 // Cookies are sent before there is a connection, Confirms once the key shares are
-                // verified.
-                AssociationEvent::Transmit { .. } => {}
+                // verified. Only connections of streams rejoin.
+                AssociationEvent::Transmit { .. } | AssociationEvent::Rejoin { .. } => {}
                 AssociationEvent::Aborted { id, reason } => {
                     if let Some(gone) = self.close(id) {
                         self.refuse(Some(gone.holder.channel), reason.into());

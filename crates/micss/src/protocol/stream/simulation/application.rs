@@ -18,12 +18,16 @@ pub(super) struct Application {
     has_heard_all: bool,
     /// It says nothing until then.
     speaks_at: Duration,
+    /// It says a little all the time.
+    is_steady: bool,
+    /// When it last heard something.
+    heard_at: Duration,
     /// It takes nothing in that time.
     pause: Option<(Duration, Duration)>,
 }
 
 impl Application {
-    pub(super) fn new(end: &End) -> Self {
+    pub(super) fn new(end: &End, is_steady: bool) -> Self {
         Self {
             said: 0,
             says: end.says,
@@ -31,24 +35,29 @@ impl Application {
             is_exact: true,
             has_heard_all: false,
             speaks_at: end.begins_at,
+            is_steady,
+            heard_at: Duration::ZERO,
             pause: end.pauses.map(|(from, lasts)| (from, from + lasts)),
         }
     }
 
     /// How many bytes it would say at once, or nothing while it says nothing. Zero: it has ended.
     pub(super) fn available(&self, now: Duration) -> Option<usize> {
-        (now >= self.speaks_at).then_some(self.says - self.said)
+        (now >= self.speaks_at).then_some((self.says - self.said).min(1 << 20))
     }
 
     /// Says something into `space`. Returns how many bytes, and whether it has ended behind them.
     pub(super) fn say(&mut self, space: &mut [u8], rng: &mut Rng, now: Duration) -> (usize, bool) {
-        let most = space.len().min(self.says - self.said);
+        let piece = if self.is_steady { 300 } else { usize::MAX };
+        let most = space.len().min(self.says - self.said).min(piece);
         let len = if most == 0 || rng.chance(50) { most } else { 1 + rng.index(most) };
         for (place, byte) in space[..len].iter_mut().enumerate() {
             *byte = byte_at(self.said + place);
         }
         self.said += len;
-        if rng.chance(20) {
+        if self.is_steady {
+            self.speaks_at = now + ms(100);
+        } else if rng.chance(20) {
             self.speaks_at = now + ms([1, 30, 1_500, 15_000][rng.index(4)]);
         }
         (len, self.said == self.says && rng.chance(50))
@@ -66,12 +75,12 @@ impl Application {
     }
 
     /// Hears the first of these bytes. Returns how many.
-    pub(super) fn hear(&mut self, bytes: &[u8], rng: &mut Rng) -> usize {
+    pub(super) fn hear(&mut self, bytes: &[u8], rng: &mut Rng, now: Duration) -> usize {
         let len = if rng.chance(70) { bytes.len() } else { 1 + rng.index(bytes.len()) };
         let mut places = self.heard..;
         self.is_exact &= bytes[..len].iter().all(|&byte| places.next().map(byte_at) == Some(byte));
         self.is_exact &= !self.has_heard_all;
-        self.heard += len;
+        (self.heard, self.heard_at) = (self.heard + len, now);
         len
     }
 
@@ -82,6 +91,10 @@ impl Application {
 
     pub(super) fn heard(&self) -> usize {
         self.heard
+    }
+
+    pub(super) fn heard_at(&self) -> Duration {
+        self.heard_at
     }
 
     pub(super) fn is_exact(&self) -> bool {

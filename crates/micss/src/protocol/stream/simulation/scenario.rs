@@ -11,6 +11,9 @@ use crate::protocol::target::Refusal;
 /// How long TCP sends again what is not acknowledged, and probes a peer that is silent.
 pub(super) const TCP_TIMEOUT: Duration = Duration::from_secs(900);
 
+/// How long channels fail again and again.
+pub(super) const STEADY_TIME: Duration = Duration::from_secs(120);
+
 /// What the attacker does on one direction of a channel, after so many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attack {
@@ -46,13 +49,14 @@ pub(super) struct Outage {
 pub(super) struct Channel {
     /// By the end that a direction leads to.
     pub(super) attacks: [Attack; 2],
-    pub(super) outage: Option<Outage>,
+    /// One after another.
+    pub(super) outages: Vec<Outage>,
     pub(super) delay: (Duration, Duration),
 }
 
 impl Channel {
     pub(super) fn is_honest(&self) -> bool {
-        self.attacks == [Attack::None; 2] && self.outage.is_none()
+        self.attacks == [Attack::None; 2] && self.outages.is_empty()
     }
 }
 
@@ -74,6 +78,7 @@ pub(super) struct End {
 
 /// What a run is like.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "the conditions are independent")]
 pub(super) struct Scenario {
     pub(super) n: u8,
     pub(super) k: u8,
@@ -90,6 +95,9 @@ pub(super) struct Scenario {
     pub(super) opening_timeout: Duration,
     /// How many bytes a connection holds.
     pub(super) window: usize,
+    /// Both applications say something all the time, and what an outage has lost TCP sends again as
+    /// long after it as it has lasted.
+    pub(super) is_steady: bool,
 }
 
 impl Scenario {
@@ -118,7 +126,28 @@ impl Scenario {
             service_delay: ms([9_000, 31_000, rng.below(200)][rng.index(60).min(2)]),
             opening_timeout: ms([0, 90_000][rng.index(2)]),
             window,
+            is_steady: false,
         }
+    }
+
+    /// One in which channels fail again and again for two minutes, and nothing else does.
+    pub(super) fn of_outages(rng: &mut Rng) -> Self {
+        let n = 2 + small(rng.index(4));
+        let k = if rng.chance(30) { n } else { 1 + small(rng.index(usize::from(n) - 1)) };
+        let mut steady = Self::random(rng);
+        let end = End {
+            says: usize::MAX,
+            begins_at: ms(0),
+            breaks_at: None,
+            killed_at: None,
+            pauses: None,
+            memory: None,
+        };
+        (steady.n, steady.k, steady.ends) = (n, k, [end.clone(), end]);
+        (steady.has_records, steady.is_steady, steady.refusal) = (true, true, None);
+        (steady.service_delay, steady.window) = (ms(10), 65_536);
+        steady.channels = (0..n).map(|_| Channel::with_outages(rng)).collect();
+        steady
     }
 
     /// One that reaches what random ones seldom do: a channel that falls silent while the stream
@@ -129,7 +158,7 @@ impl Scenario {
         let list = HEADER_LEN + 8 + COOKIE_LEN * usize::from(rare.n);
         rare.has_records = true;
         rare.channels.iter_mut().for_each(|channel| {
-            (channel.attacks, channel.outage) = ([Attack::None; 2], None);
+            (channel.attacks, channel.outages) = ([Attack::None; 2], Vec::new());
         });
         if rng.chance(50) {
             let behind = rng.index(150);
@@ -143,7 +172,7 @@ impl Scenario {
         } else {
             let from = ms(250 + rng.below(500));
             let noticed_after = ms(20_000);
-            rare.channels[0].outage = Some(Outage { from, until: None, noticed_after });
+            rare.channels[0].outages = vec![Outage { from, until: None, noticed_after }];
             rare.ends[rng.index(2)].breaks_at = Some(from + ms(rng.below(2_000)));
             rare.window = 150 + rng.index(400);
         }
@@ -206,19 +235,32 @@ impl Scenario {
 }
 
 impl Channel {
+    /// One that is out again and again, after the stream has opened.
+    fn with_outages(rng: &mut Rng) -> Self {
+        let mut channel = Self::random(rng, false);
+        let mut from = ms(5_000 + rng.below(30_000));
+        while from < STEADY_TIME {
+            let until = from + ms([500, 3_000, 10_000, 60_000][rng.index(4)] + rng.below(500));
+            let noticed_after = ms(2_250 + rng.below(500));
+            channel.outages.push(Outage { from, until: Some(until), noticed_after });
+            from = until + ms(1_000 + rng.below(30_000));
+        }
+        channel
+    }
+
     fn random(rng: &mut Rng, is_hostile: bool) -> Self {
         let delay = ms(1 + rng.below(50));
         let mut channel = Self {
             attacks: [Attack::None; 2],
-            outage: None,
+            outages: Vec::new(),
             delay: (delay, delay + ms(rng.below(20))),
         };
         if is_hostile && rng.chance(25) {
             let from = ms([rng.below(300), rng.below(3_000), rng.below(30_000)][rng.index(3)]);
             let lasts = [ms(rng.below(4_000)), ms(rng.below(200_000))][rng.index(2)];
             let until = rng.chance(50).then_some(from + lasts);
-            channel.outage =
-                Some(Outage { from, until, noticed_after: ms(2_250 + rng.below(8_000)) });
+            let noticed_after = ms(2_250 + rng.below(8_000));
+            channel.outages = vec![Outage { from, until, noticed_after }];
         } else if is_hostile {
             channel.attacks = [Attack::random(rng), Attack::random(rng)];
         }

@@ -6,12 +6,13 @@ use std::time::Duration;
 use sim::{LinkId, Network, Rng};
 
 use super::ms;
-use super::scenario::{Attack, Outage, Scenario, TCP_TIMEOUT};
+use super::scenario::{Attack, Channel, Outage, Scenario, TCP_TIMEOUT};
 
 /// How long a connection is silent before TCP probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// One end of a channel's connection, and the direction that leads to it.
+#[derive(Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "the events of a connection are independent")]
 struct Socket {
     link: LinkId,
@@ -45,43 +46,82 @@ pub(super) enum Read {
 pub(super) struct Wires {
     /// By channel, then by end.
     sockets: Vec<[Socket; 2]>,
-    outages: Vec<Option<Outage>>,
+    /// The channel and the end of each link, also of connections that were replaced.
+    places: Vec<(usize, usize)>,
+    /// How often the connection of a channel was replaced.
+    replaced: Vec<u32>,
+    outages: Vec<Vec<Outage>>,
+    /// Whether TCP sends again ever more rarely what an outage has lost.
+    backs_off: bool,
     /// How many bytes a direction holds.
     window: usize,
 }
 
 impl Wires {
     pub(super) fn new<T>(scenario: &Scenario, network: &mut Network<T>) -> Self {
-        let sockets = scenario.channels.iter().map(|channel| {
-            let (low, high) = channel.delay;
-            channel.attacks.map(|attack| {
-                let link = network.link(low, high);
-                if !channel.is_honest() {
-                    network.seize(link);
-                }
-                Socket {
-                    link,
-                    attack,
-                    passed: 0,
-                    last: Duration::ZERO,
-                    outstanding: 0,
-                    arrived: VecDeque::new(),
-                    has_ended: false,
-                    is_end_read: false,
-                    is_broken: false,
-                    is_closed: false,
-                    is_shut: false,
-                }
-            })
-        });
-        let sockets = sockets.collect();
-        let outages = scenario.channels.iter().map(|channel| channel.outage).collect();
-        Self { sockets, outages, window: scenario.window }
+        let mut wires = Self {
+            sockets: Vec::new(),
+            places: Vec::new(),
+            replaced: vec![0; scenario.channels.len()],
+            outages: scenario.channels.iter().map(|channel| channel.outages.clone()).collect(),
+            backs_off: scenario.is_steady,
+            window: scenario.window,
+        };
+        for channel in &scenario.channels {
+            let place = wires.sockets.len();
+            let sockets = wires.connection(place, channel, network);
+            wires.sockets.push(sockets);
+        }
+        wires
     }
 
-    /// The channel of a link, and the end that it leads to. They are made in this order.
-    pub(super) fn place(link: LinkId) -> (usize, usize) {
-        (link.index() / 2, link.index() % 2)
+    /// A new connection of a channel.
+    fn connection<T>(
+        &mut self,
+        place: usize,
+        channel: &Channel,
+        network: &mut Network<T>,
+    ) -> [Socket; 2] {
+        let (low, high) = channel.delay;
+        let mut ends = 0..;
+        channel.attacks.map(|attack| {
+            let link = network.link(low, high);
+            assert_eq!(link.index(), self.places.len());
+            self.places.push((place, ends.next().expect("two")));
+            if !channel.is_honest() {
+                network.seize(link);
+            }
+            Socket {
+                link,
+                attack,
+                passed: 0,
+                last: Duration::ZERO,
+                outstanding: 0,
+                arrived: VecDeque::new(),
+                has_ended: false,
+                is_end_read: false,
+                is_broken: false,
+                is_closed: false,
+                is_shut: false,
+            }
+        })
+    }
+
+    /// A new connection takes the place of a channel's.
+    pub(super) fn replace<T>(&mut self, place: usize, channel: &Channel, network: &mut Network<T>) {
+        self.sockets[place] = self.connection(place, channel, network);
+        self.replaced[place] += 1;
+    }
+
+    /// How often the connection of a channel was replaced.
+    pub(super) fn replaced(&self, channel: usize) -> u32 {
+        self.replaced[channel]
+    }
+
+    /// The channel of a link, and the end that it leads to. Nothing if its connection was replaced.
+    pub(super) fn place(&self, link: LinkId) -> Option<(usize, usize)> {
+        let (channel, to) = self.places[link.index()];
+        (self.sockets[channel][to].link == link).then_some((channel, to))
     }
 
     /// How many bytes an end can send on a channel now. Nothing: the connection is broken.
@@ -164,7 +204,7 @@ impl Wires {
     /// nothing crosses the channel now: a probe finds out afterwards.
     pub(super) fn reset(&mut self, end: usize, channel: usize, now: Duration) -> Option<Duration> {
         if self.is_out(channel, now) {
-            let until = self.outages[channel].and_then(|outage| outage.until);
+            let until = self.outage(channel, now).and_then(|outage| outage.until);
             return until.map(|until| until + KEEPALIVE);
         }
         let socket = &mut self.sockets[channel][end];
@@ -175,36 +215,42 @@ impl Wires {
 
     /// TCP gives a connection up.
     pub(super) fn time_out(&mut self, channel: usize) {
+        if self.replaced[channel] > 0 {
+            return;
+        }
         self.sockets[channel].iter_mut().for_each(|socket| socket.is_broken = true);
     }
 
     /// When TCP gives a channel's connection up.
     pub(super) fn times_out_at(&self, channel: usize) -> Option<Duration> {
-        let Outage { from, until, .. } = self.outages[channel]?;
+        let &Outage { from, until, .. } = self.outages[channel].first()?;
         until.is_none_or(|until| until > from + TCP_TIMEOUT).then_some(from + TCP_TIMEOUT)
     }
 
     /// Whether nothing crosses a channel.
-    fn is_out(&self, channel: usize, now: Duration) -> bool {
-        self.outages[channel].is_some_and(|Outage { from, until, .. }| {
-            from <= now && until.is_none_or(|until| now < until)
-        })
+    pub(super) fn is_out(&self, channel: usize, now: Duration) -> bool {
+        self.outage(channel, now).is_some()
+    }
+
+    /// The outage of a channel now, if there is one.
+    fn outage(&self, channel: usize, now: Duration) -> Option<Outage> {
+        let is_now =
+            |outage: &&Outage| outage.from <= now && outage.until.is_none_or(|until| now < until);
+        self.outages[channel].iter().find(is_now).copied()
     }
 
     /// For how long the peer has left sent data unacknowledged.
     pub(super) fn silence(&self, end: usize, channel: usize, now: Duration) -> Duration {
         let is_unacknowledged = self.sockets[channel][1 - end].outstanding > 0;
-        match self.outages[channel] {
-            Some(Outage { from, .. }) if self.is_out(channel, now) && is_unacknowledged => {
-                now.saturating_sub(from)
-            }
+        match self.outage(channel, now) {
+            Some(Outage { from, .. }) if is_unacknowledged => now.saturating_sub(from),
             _ => Duration::ZERO,
         }
     }
 
     /// Bytes have arrived. Returns whether the peer is to be told that nobody takes them.
     pub(super) fn arrive(&mut self, link: LinkId, bytes: Vec<u8>) -> bool {
-        let (channel, to) = Self::place(link);
+        let Some((channel, to)) = self.place(link) else { return false };
         let socket = &mut self.sockets[channel][to];
         if socket.is_closed || socket.is_broken {
             socket.outstanding = socket.outstanding.saturating_sub(bytes.len());
@@ -216,8 +262,9 @@ impl Wires {
 
     /// The peer's end has arrived.
     pub(super) fn end(&mut self, link: LinkId) {
-        let (channel, to) = Self::place(link);
-        self.sockets[channel][to].has_ended = true;
+        if let Some((channel, to)) = self.place(link) {
+            self.sockets[channel][to].has_ended = true;
+        }
     }
 
     /// Passes on what was intercepted, as the attacker wants it. Returns for which ends the
@@ -229,12 +276,14 @@ impl Wires {
         (network, rng): (&mut Network<T>, &mut Rng),
     ) -> Vec<usize> {
         let now = network.now();
-        let (channel, to) = Self::place(link);
-        if self.is_out(channel, now) {
+        let Some((channel, to)) = self.place(link) else { return Vec::new() };
+        if let Some(Outage { from, until, .. }) = self.outage(channel, now) {
             // It is sent again after the outage, if there is an end of that.
-            if let Some(until) = self.outages[channel].and_then(|outage| outage.until) {
+            if let Some(until) = until {
+                let pause =
+                    if self.backs_off { until.saturating_sub(from).max(ms(200)) } else { ms(200) };
                 let socket = &mut self.sockets[channel][to];
-                socket.last = socket.last.max(until + ms(200));
+                socket.last = socket.last.max(until + pause);
                 network.inject(link, bytes, socket.last.saturating_sub(now));
             }
             return Vec::new();
@@ -299,12 +348,12 @@ impl Wires {
     /// Passes on an end that was intercepted.
     pub(super) fn attack_close<T>(&mut self, link: LinkId, network: &mut Network<T>) {
         let now = network.now();
-        let (channel, to) = Self::place(link);
-        let is_out = self.is_out(channel, now);
+        let Some((channel, to)) = self.place(link) else { return };
+        let outage = self.outage(channel, now);
         let socket = &self.sockets[channel][to];
         let is_swallowed =
             matches!(socket.attack, Attack::Swallow(place) if socket.passed >= place);
-        let until = self.outages[channel].filter(|_| is_out).map(|outage| outage.until);
+        let until = outage.map(|outage| outage.until);
         match until {
             Some(None) => {}
             _ if is_swallowed => {}

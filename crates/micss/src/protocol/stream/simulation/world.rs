@@ -1,6 +1,7 @@
 //! Both ends with their applications, the connections between them, and the clock.
 
 mod handshake;
+mod rejoin;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -13,17 +14,21 @@ use association::{
 use sim::{Event as Happening, Network, Rng};
 
 use super::application::Application;
-use super::scenario::Scenario;
+use super::scenario::{Channel, Scenario};
 use super::wire::{Read, Wires};
 use super::{CLIENT, SERVER, ms};
 use crate::protocol::cookie_quorum::CookieQuorum;
 use crate::protocol::incoming::{LATE_CHANNEL_TIMEOUT, Loss};
 use crate::protocol::memory::Lease;
-use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE};
+use crate::protocol::options::{OPTION_NO_RECORDS, OPTION_ONCE, OPTION_REJOIN};
 use crate::protocol::stream::{Event, Failure, Phase, Stream};
 
 /// How long a connection waits for its association at the server.
 const ASSOCIATION_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// A client connects lost channels again and again, as long as its stream is open. No stream that
+/// ends takes longer.
+const MAX_TIME: Duration = Duration::from_secs(20_000);
 
 /// What the clock is asked for.
 #[derive(Clone, Copy)]
@@ -36,8 +41,11 @@ enum Alarm {
     Kill(usize),
     /// The path of a channel is lost, or is not any more.
     Path(usize, Option<Duration>),
-    /// A reset arrives at an end of a channel.
-    Reset(usize, usize),
+    /// A reset arrives at an end of a channel, whose connection was replaced so often.
+    Reset(usize, usize, u32),
+    /// A new connection of a channel of the stream has its cookie, or the client's offer.
+    Greeted(usize),
+    Offered(usize),
     /// TCP gives a channel's connection up.
     TimeOut(usize),
 }
@@ -81,6 +89,8 @@ pub(super) struct World {
     /// Until the client has its cookies: what has come of those that are waited for.
     greetings: Option<(CookieQuorum, BTreeMap<usize, Vec<u8>>)>,
     table: HandshakeServer,
+    /// The offers of the client on new connections, and their cookies.
+    offers: BTreeMap<usize, (Cookie, Vec<u8>)>,
     /// What the server has read behind a connection's List.
     rests: Vec<Vec<u8>>,
     /// When the next alarm is due that only wakes.
@@ -96,7 +106,7 @@ impl World {
         let end = |end: usize| End {
             stream: None,
             places: Vec::new(),
-            application: Application::new(&scenario.ends[end]),
+            application: Application::new(&scenario.ends[end], scenario.is_steady),
             is_application_broken: false,
             lost: BTreeSet::new(),
             failure: None,
@@ -113,6 +123,7 @@ impl World {
             ends: [end(CLIENT), end(SERVER)],
             greetings: Some((quorum, (0..channels).map(|channel| (channel, Vec::new())).collect())),
             table: HandshakeServer::new(handshake_config()),
+            offers: BTreeMap::new(),
             rests: vec![Vec::new(); channels],
             wakes_at: None,
             seen: BTreeSet::new(),
@@ -158,12 +169,16 @@ impl World {
             }
         }
         for (channel, script) in self.scenario.channels.iter().enumerate() {
-            let Some(outage) = script.outage else { continue };
-            let noticed = outage.from + outage.noticed_after;
-            if outage.until.is_none_or(|until| noticed < until) {
-                self.network.arm(noticed, Alarm::Path(channel, Some(outage.from)));
-                if let Some(until) = outage.until {
-                    self.network.arm(until, Alarm::Path(channel, None));
+            for outage in &script.outages {
+                let noticed = outage.from + outage.noticed_after;
+                if outage.until.is_none_or(|until| noticed < until) {
+                    self.network.arm(noticed, Alarm::Path(channel, Some(outage.from)));
+                    if let Some(until) = outage.until {
+                        // A probe finds it out.
+                        let probed =
+                            ms(if self.scenario.is_steady { self.rng.below(1_000) } else { 0 });
+                        self.network.arm(until + probed, Alarm::Path(channel, None));
+                    }
                 }
             }
             if let Some(at) = self.wires.times_out_at(channel) {
@@ -172,14 +187,47 @@ impl World {
         }
     }
 
-    /// Runs until both ends are over, or nothing happens any more.
+    /// Runs until both ends are over, or nothing happens any more that could end them.
     pub(super) fn run(&mut self) {
         self.pump();
         while !self.is_over()
+            && self.now() < MAX_TIME
             && let Some(happening) = self.network.next_event()
         {
             self.handle(happening);
             self.pump();
+        }
+    }
+
+    /// Runs for some time, in which no end may be over, or hear nothing for so long although as
+    /// many channels work all that time as are needed.
+    pub(super) fn run_steadily(&mut self, time: Duration, silence: Duration) {
+        self.pump();
+        while self.now() < time
+            && let Some(happening) = self.network.next_event()
+        {
+            self.handle(happening);
+            self.pump();
+            self.check_silence(silence);
+        }
+    }
+
+    fn check_silence(&self, longest: Duration) {
+        let now = self.now();
+        let Some(since) = now.checked_sub(longest).filter(|since| *since > ms(3_000)) else {
+            return;
+        };
+        let is_whole = |channel: &&Channel| {
+            let is_over = |until: Option<Duration>| until.is_some_and(|until| until <= since);
+            channel.outages.iter().all(|outage| now < outage.from || is_over(outage.until))
+        };
+        let whole = self.scenario.channels.iter().filter(is_whole).count();
+        for (index, end) in self.ends.iter().enumerate() {
+            let context =
+                || format!("end {index} at {now:?}: {}, {:#?}", end.state(), self.scenario);
+            assert!(!end.is_over && end.failure.is_none(), "{:?}, {}", end.failure, context());
+            let is_silent = end.application.heard_at() < since;
+            assert!(whole < self.scenario.k.into() || !is_silent, "silent: {}", context());
         }
     }
 
@@ -191,17 +239,19 @@ impl World {
         let now = self.network.now();
         match happening {
             Happening::Arrived { link, bytes } => {
-                if self.wires.arrive(link, bytes) {
-                    let (channel, to) = Wires::place(link);
-                    self.network.arm(now + ms(30), Alarm::Reset(1 - to, channel));
+                if self.wires.arrive(link, bytes)
+                    && let Some((channel, to)) = self.wires.place(link)
+                {
+                    self.arm_reset(1 - to, channel, now + ms(30));
                 }
             }
             Happening::Closed { link } => self.wires.end(link),
             Happening::Intercepted { link, bytes } => {
-                let (channel, _) = Wires::place(link);
                 let resets = self.wires.attack(link, bytes, (&mut self.network, &mut self.rng));
-                for end in resets {
-                    self.network.arm(now + ms(60), Alarm::Reset(end, channel));
+                if let Some((channel, _)) = self.wires.place(link) {
+                    for end in resets {
+                        self.arm_reset(end, channel, now + ms(60));
+                    }
                 }
             }
             Happening::InterceptedClose { link } => {
@@ -228,11 +278,14 @@ impl World {
                 for end in &mut self.ends {
                     let index = end.places.iter().position(|&place| place == channel);
                     if let (Some(stream), Some(index)) = (&mut end.stream, index) {
-                        stream.handle_path(index, unusable_since);
+                        stream.handle_path(index, unusable_since, now);
                     }
                 }
             }
-            Alarm::Reset(end, channel) => {
+            Alarm::Reset(_, channel, replaced) if replaced != self.wires.replaced(channel) => {}
+            Alarm::Greeted(channel) => self.handle_greeted(channel),
+            Alarm::Offered(channel) => self.handle_offered(channel),
+            Alarm::Reset(end, channel, _) => {
                 if let Some(later) = self.wires.reset(end, channel, now) {
                     self.network.arm(later, alarm);
                 }
@@ -321,6 +374,11 @@ impl World {
                         self.close(end, self.ends[end].places[channel], false);
                     }
                 }
+                Event::Detached(channel) => {
+                    self.close(end, self.ends[end].places[channel], false);
+                }
+                Event::Rejoin(channel) => self.begin_rejoin(channel),
+                Event::Probe(_) => {}
                 Event::ShutApplication => self.ends[end].application.hear_end(),
                 Event::ShutChannels => {
                     for channel in self.live(end) {
@@ -398,7 +456,7 @@ impl World {
         let mut done = false;
         let to_deliver = stream.to_deliver();
         if !to_deliver.is_empty() && own.application.takes(now) {
-            let len = own.application.hear(to_deliver, &mut self.rng);
+            let len = own.application.hear(to_deliver, &mut self.rng, now);
             stream.handle_delivered(len, now);
             done = true;
         }
@@ -416,7 +474,7 @@ impl World {
 
     /// While one direction has ended, breaks are reported as the system does.
     fn watch(&mut self, end: usize, stream: &mut Stream) -> bool {
-        if stream.half_closed().is_none() {
+        if stream.half_closed().is_none() || !stream.is_raw() {
             return false;
         }
         let now = self.now();
@@ -437,10 +495,15 @@ impl World {
         live.map(|(_, &place)| place).collect()
     }
 
+    /// A reset of a channel's present connection arrives at an end.
+    fn arm_reset(&mut self, end: usize, channel: usize, at: Duration) {
+        let replaced = self.wires.replaced(channel);
+        self.network.arm(at, Alarm::Reset(end, channel, replaced));
+    }
+
     fn close(&mut self, end: usize, channel: usize, is_reset: bool) {
         if let Some(delay) = self.wires.close((end, channel), is_reset, &mut self.network) {
-            let at = self.now() + delay;
-            self.network.arm(at, Alarm::Reset(1 - end, channel));
+            self.arm_reset(1 - end, channel, self.now() + delay);
         }
     }
 
@@ -476,7 +539,7 @@ fn phase(stream: &Stream) -> &'static str {
 fn limit_memory(stream: &mut Stream, memory: Option<usize>) {
     if let Some(memory) = memory {
         let lease = || Lease::limited(move |bytes| bytes <= memory);
-        stream.limit_memory(lease(), lease());
+        stream.limit_memory(lease(), lease(), lease());
     }
 }
 
@@ -486,7 +549,7 @@ fn handshake_config() -> HandshakeConfig {
         schemes: vec![SharingScheme::Xor, SharingScheme::Shamir],
         min_threshold: 1,
         max_channels: 16,
-        options: OPTION_NO_RECORDS | OPTION_ONCE,
+        options: OPTION_NO_RECORDS | OPTION_ONCE | OPTION_REJOIN,
     };
     HandshakeConfig {
         max_pending: 16,

@@ -109,6 +109,7 @@ impl World {
                     self.wires.send(place, &message.encode(), &mut self.network);
                 }
                 ServerEvent::Transmit { .. } => {}
+                ServerEvent::Rejoin { .. } => unreachable!("connections rejoin elsewhere"),
                 ServerEvent::Aborted { id, .. } => self.close(SERVER, index(id), false),
                 ServerEvent::Associated { list, connections } => self.serve(list, &connections),
             }

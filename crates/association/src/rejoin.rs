@@ -1,0 +1,81 @@
+//! The messages by which a new connection takes a channel's place in an association. The transport
+//! makes and verifies their proofs.
+
+/// Length of a proof in bytes.
+pub const PROOF_LEN: usize = 32;
+/// Length of the body of a [`Rejoin`] and of a [`Rejoined`] in bytes.
+pub(crate) const REJOIN_LEN: usize = 16 + 1 + REJOINED_LEN;
+pub(crate) const REJOINED_LEN: usize = 16 + PROOF_LEN;
+
+/// Client to server, on a new connection after its cookie: it is to take the place of a channel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rejoin {
+    /// The transport's name for the association.
+    pub association: [u8; 16],
+    /// The channel's index.
+    pub channel: u8,
+    /// What the client has, and needs.
+    pub state: ChannelPositions,
+    /// The proof that the client may do this.
+    pub proof: [u8; PROOF_LEN],
+}
+
+/// Server to client: the answer to a [`Rejoin`] that it accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rejoined {
+    /// What the server has, and needs.
+    pub state: ChannelPositions,
+    /// The proof that it has the association.
+    pub proof: [u8; PROOF_LEN],
+}
+
+/// Where an end's directions of a channel are. Positions are in bytes that the channel carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelPositions {
+    /// The position up to which it has received what it needs.
+    pub received: u64,
+    /// The position of the oldest byte that it can send again.
+    pub kept_from: u64,
+}
+
+impl ChannelPositions {
+    /// The bytes that go on the wire.
+    pub fn encode(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.received.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.kept_from.to_be_bytes());
+        bytes
+    }
+
+    fn parse(bytes: [u8; 16]) -> Self {
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |all, &byte| all << 8 | u64::from(byte));
+        let (received, kept_from) = bytes.split_at(8);
+        Self { received: number(received), kept_from: number(kept_from) }
+    }
+}
+
+impl Rejoin {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        [&self.association[..], &[self.channel], &self.state.encode(), &self.proof].concat()
+    }
+
+    /// `None` if the body has another length.
+    pub(crate) fn parse(body: &[u8]) -> Option<Self> {
+        let (association, rest) = body.split_first_chunk()?;
+        let (&channel, rest) = rest.split_first()?;
+        let Rejoined { state, proof } = Rejoined::parse(rest)?;
+        Some(Self { association: *association, channel, state, proof })
+    }
+}
+
+impl Rejoined {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        [&self.state.encode()[..], &self.proof].concat()
+    }
+
+    /// `None` if the body has another length.
+    pub(crate) fn parse(body: &[u8]) -> Option<Self> {
+        let (state, proof) = body.split_first_chunk()?;
+        Some(Self { state: ChannelPositions::parse(*state), proof: proof.try_into().ok()? })
+    }
+}

@@ -1,0 +1,63 @@
+//! The open streams of a server, by the names under which clients connect their channels anew.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use association::{Cookie, Rejoin};
+use tokio::sync::mpsc;
+
+use crate::net::stream::rejoins::RejoinClaim;
+use crate::protocol::rejoin::RejoinKeys;
+
+/// The most connections that a stream has not taken yet.
+const MAX_CLAIMS: usize = 16;
+
+/// The streams that connections may join.
+#[derive(Default)]
+pub(crate) struct RejoinableStreams(Mutex<HashMap<[u8; 16], Entry>>);
+
+struct Entry {
+    keys: RejoinKeys,
+    claims: mpsc::Sender<RejoinClaim>,
+}
+
+/// A stream that connections may join until this is dropped.
+pub(crate) struct RejoinableStream {
+    all: Arc<RejoinableStreams>,
+    stream: [u8; 16],
+}
+
+impl RejoinableStreams {
+    /// Adds a stream. Also returns where its connections arrive.
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        keys: &RejoinKeys,
+    ) -> (RejoinableStream, mpsc::Receiver<RejoinClaim>) {
+        let (claims, receiver) = mpsc::channel(MAX_CLAIMS);
+        let stream = keys.stream();
+        self.entries().insert(stream, Entry { keys: keys.clone(), claims });
+        (RejoinableStream { all: Arc::clone(self), stream }, receiver)
+    }
+
+    /// Where the stream that a connection's client names takes connections, if the client proves
+    /// that it may take the channel's place.
+    pub(crate) fn verify(
+        &self,
+        rejoin: &Rejoin,
+        cookie: Cookie,
+    ) -> Option<mpsc::Sender<RejoinClaim>> {
+        let entries = self.entries();
+        let entry = entries.get(&rejoin.association)?;
+        entry.keys.verify(rejoin, cookie).then(|| entry.claims.clone())
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<[u8; 16], Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for RejoinableStream {
+    fn drop(&mut self) {
+        self.all.entries().remove(&self.stream);
+    }
+}

@@ -1,0 +1,69 @@
+//! The memory for shares that all streams of this process keep, in case that a channel's connection
+//! is replaced.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::protocol::memory::Lease;
+
+/// The maximum, in bytes. Streams for which there is none left keep nothing.
+const MAX_BYTES: usize = 256 << 20;
+
+/// The memory of this process.
+pub(crate) static KEPT: KeptMemory = KeptMemory(AtomicUsize::new(0));
+
+/// How much of it is in use.
+pub(crate) struct KeptMemory(AtomicUsize);
+
+/// A part of it.
+struct Part {
+    of: &'static KeptMemory,
+    bytes: usize,
+}
+
+impl KeptMemory {
+    /// The lease of a stream.
+    pub(crate) fn lease(&'static self) -> Lease {
+        let mut part = Part { of: self, bytes: 0 };
+        Lease::limited(move |bytes| part.resize(bytes))
+    }
+}
+
+impl Part {
+    fn resize(&mut self, bytes: usize) -> bool {
+        let Some(more) = bytes.checked_sub(self.bytes) else {
+            self.of.0.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+            self.bytes = bytes;
+            return true;
+        };
+        let before = self.of.0.fetch_add(more, Ordering::Relaxed);
+        let may = before + more <= MAX_BYTES;
+        if may {
+            self.bytes = bytes;
+        } else {
+            self.of.0.fetch_sub(more, Ordering::Relaxed);
+        }
+        may
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.resize(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_limited_and_given_back() {
+        static MEMORY: KeptMemory = KeptMemory(AtomicUsize::new(0));
+        let [mut first, mut second] = [MEMORY.lease(), MEMORY.lease()];
+        assert!(first.resize(MAX_BYTES - 1) && second.resize(1));
+        assert!(!second.resize(2));
+        assert!(first.resize(1) && second.resize(2));
+        drop((first, second));
+        assert_eq!(MEMORY.0.load(Ordering::Relaxed), 0);
+    }
+}

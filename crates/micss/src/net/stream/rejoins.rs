@@ -1,0 +1,107 @@
+//! New connections of a stream's channels, which take the place of others: at a client those that
+//! it makes, at a server those that have come. [`Stream`](crate::protocol::stream::Stream) decides.
+
+use std::future::pending;
+use std::pin::Pin;
+use std::time::Duration;
+
+use association::{Cookie, Rejoin};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::net::stream::connection::ChannelConnection;
+use crate::protocol::rejoin::ANSWER_LEN;
+
+/// The time limit of a connection to be made and greeted, and of the answer on it. It bounds two
+/// round trips each.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection that is being made. Nothing, if that fails.
+pub(crate) type Connecting = Pin<Box<dyn Future<Output = Option<(TcpStream, Cookie)>> + Send>>;
+
+/// Connects the channel with this index in the configuration, and reads its cookie.
+pub(crate) type Connect = Box<dyn Fn(usize) -> Connecting + Send + Sync>;
+
+/// A connection whose client has proven that it may take a channel's place.
+pub(crate) struct RejoinClaim {
+    pub(crate) rejoin: Rejoin,
+    pub(crate) cookie: Cookie,
+    pub(crate) connection: ChannelConnection,
+}
+
+/// What has come of a new connection.
+pub(super) enum Step {
+    /// At a client: it has a cookie.
+    Greeted(usize, TcpStream, Cookie),
+    /// At a client: the server has answered on it.
+    Answered(usize, TcpStream, Vec<u8>),
+    /// At a client: it has failed, possibly because the server has closed it instead of an answer.
+    Failed { channel: usize, is_refused: bool },
+    /// At a server: it has come.
+    Claimed(Box<RejoinClaim>),
+}
+
+/// The new connections of a stream.
+#[derive(Default)]
+pub(super) struct Rejoins {
+    connect: Option<Connect>,
+    attempts: JoinSet<Step>,
+    claims: Option<mpsc::Receiver<RejoinClaim>>,
+}
+
+impl Rejoins {
+    /// A client connects by this.
+    pub(super) fn connect_by(&mut self, connect: Connect) {
+        self.connect = Some(connect);
+    }
+
+    /// At a server, connections arrive here.
+    pub(super) fn receive(&mut self, claims: mpsc::Receiver<RejoinClaim>) {
+        self.claims = Some(claims);
+    }
+
+    /// Begins to connect a channel of the stream, which has this index in the configuration.
+    pub(super) fn begin(&mut self, channel: usize, place: usize) {
+        let connecting = self.connect.as_ref().map(|connect| connect(place));
+        self.attempts.spawn(async move {
+            let failed = Step::Failed { channel, is_refused: false };
+            let Some(connecting) = connecting else { return failed };
+            match timeout(ATTEMPT_TIMEOUT, connecting).await {
+                Ok(Some((stream, cookie))) => Step::Greeted(channel, stream, cookie),
+                _ => failed,
+            }
+        });
+    }
+
+    /// Sends an offer on a new connection, and waits for the answer.
+    pub(super) fn offer(&mut self, channel: usize, mut stream: TcpStream, offer: Vec<u8>) {
+        self.attempts.spawn(async move {
+            let mut answer = vec![0; ANSWER_LEN];
+            let exchange = async {
+                stream.write_all(&offer).await?;
+                stream.read_exact(&mut answer).await
+            };
+            match timeout(ATTEMPT_TIMEOUT, exchange).await {
+                Ok(Ok(_)) => Step::Answered(channel, stream, answer),
+                answered => Step::Failed { channel, is_refused: answered.is_ok() },
+            }
+        });
+    }
+
+    /// The next step of any of them. May be cancelled.
+    pub(super) async fn next(&mut self) -> Step {
+        let Self { attempts, claims, .. } = self;
+        tokio::select! {
+            Some(Ok(step)) = attempts.join_next() => step,
+            Some(claim) = receive(claims.as_mut()) => Step::Claimed(Box::new(claim)),
+            else => pending().await,
+        }
+    }
+}
+
+async fn receive(claims: Option<&mut mpsc::Receiver<RejoinClaim>>) -> Option<RejoinClaim> {
+    claims?.recv().await
+}

@@ -1,0 +1,98 @@
+use super::*;
+
+/// A sender that keeps its shares, over three channels of which two are needed.
+fn sender() -> Outgoing {
+    let sharing = Sharing::shamir(2, 3).unwrap();
+    let mut outgoing = Outgoing::new(sharing, Generator::seeded().unwrap());
+    outgoing.keep();
+    outgoing
+}
+
+/// Takes all that a channel has to send.
+fn take(outgoing: &mut Outgoing, channel: usize) -> Vec<u8> {
+    let mut taken = Vec::new();
+    while !outgoing.rest(channel).is_empty() {
+        let piece = outgoing.rest(channel).to_vec();
+        outgoing.advance(channel, piece.len());
+        taken.extend(piece);
+    }
+    taken
+}
+
+fn send(outgoing: &mut Outgoing, len: usize) {
+    outgoing.make_room(len);
+    let len = outgoing.payload_mut().len().min(len);
+    outgoing.payload_mut()[..len].fill(7);
+    outgoing.seal_data(len).unwrap();
+}
+
+#[test]
+fn what_is_sent_again_is_what_was_sent() {
+    let mut outgoing = sender();
+    outgoing.precede(b"in the clear".to_vec());
+    let mut sent = vec![Vec::new(); 3];
+    for len in [10, 3_000, 100_000, 5, 40_000, 20] {
+        send(&mut outgoing, len);
+        (0..3).for_each(|channel| sent[channel].extend(take(&mut outgoing, channel)));
+    }
+    assert!(sent[1].starts_with(b"in the clear"));
+    let shares: Vec<&[u8]> = sent.iter().map(|sent| &sent[b"in the clear".len()..]).collect();
+    for channel in 0..3 {
+        for position in [0, 1, 46, shares[0].len() - 1, shares[0].len()] {
+            assert!(outgoing.can_rejoin(position as u64));
+            outgoing.rejoin(channel, position as u64);
+            assert!(take(&mut outgoing, channel) == shares[channel][position..], "{position}");
+        }
+    }
+    assert!(!outgoing.can_rejoin(shares[0].len() as u64 + 1), "it is not sent yet");
+    assert!(!outgoing.can_rejoin(u64::MAX));
+}
+
+#[test]
+fn shares_are_kept_until_they_are_acknowledged() {
+    let mut outgoing = sender();
+    for _ in 0..10 {
+        send(&mut outgoing, 40_000);
+        (0..3).for_each(|channel| _ = take(&mut outgoing, channel));
+    }
+    assert_eq!(outgoing.kept_from(), 0);
+    let end = outgoing.end;
+    assert!(!outgoing.handle_acknowledged(end + 1), "it was not sent");
+    assert!(outgoing.handle_acknowledged(end / 2));
+    assert!((1..=end / 2).contains(&outgoing.kept_from()));
+    assert!(outgoing.handle_acknowledged(3), "an old one changes nothing");
+    assert!(outgoing.handle_acknowledged(end));
+    assert_eq!(outgoing.kept_from(), end);
+    outgoing.shrink();
+    assert!(outgoing.chunks.is_empty() && outgoing.spare.is_empty());
+}
+
+/// A peer that acknowledges nothing, and a channel that takes nothing.
+#[test]
+fn a_bounded_number_of_shares_is_kept() {
+    let mut outgoing = sender();
+    while outgoing.end < 3 * MAX_KEPT {
+        send(&mut outgoing, 40_000);
+        (0..2).for_each(|channel| _ = take(&mut outgoing, channel));
+        assert!(outgoing.is_settled() && !outgoing.is_taken());
+        if outgoing.end > MAX_LAG {
+            assert_eq!(outgoing.overtaken(), Some(2));
+        }
+    }
+    let longest = MAX_KEPT + MAX_RECORD as u64;
+    assert!(outgoing.end - outgoing.kept_from() <= longest);
+    assert!(outgoing.rest(2).is_empty(), "it is not kept");
+    assert!(outgoing.lose(2) && outgoing.overtaken().is_none());
+}
+
+/// Without memory nothing is kept, and the stream goes on.
+#[test]
+fn without_memory_no_shares_are_kept() {
+    let mut outgoing = sender();
+    outgoing.limit_memory(Lease::default(), Lease::limited(|bytes| bytes <= 200_000));
+    for _ in 0..20 {
+        send(&mut outgoing, 40_000);
+        (0..3).for_each(|channel| _ = take(&mut outgoing, channel));
+    }
+    assert!(outgoing.end - outgoing.kept_from() <= 3 * MAX_RECORD as u64);
+}

@@ -1,0 +1,444 @@
+//! When a channel's connection is replaced by a new one, and how: the channel is lost, or was out
+//! while the stream needs it. The client connects, and tries once a second. What both ends say is
+//! in [`rejoin`](crate::protocol::rejoin).
+
+use std::time::Duration;
+
+use association::{ChannelPositions, Cookie, Message, Rejoin};
+
+use super::{Event, Phase, Stream};
+use crate::protocol::incoming::Loss;
+use crate::protocol::record::MAX_RECORD;
+use crate::protocol::rejoin::RejoinKeys;
+
+/// The interval of attempts, and the longest after several that the server has refused.
+const ATTEMPT_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// How long after an outage the break of a connection counts as its consequence.
+const AFTERMATH: Duration = Duration::from_secs(30);
+
+/// How far behind a channel may be that is needed, before a new connection is faster.
+const MAX_BEHIND: u64 = 2 * MAX_RECORD as u64;
+
+/// What an end knows of the connections of its stream's channels.
+pub(super) struct Rejoining {
+    /// The keys, once both ends have them.
+    keys: Option<RejoinKeys>,
+    is_client: bool,
+    channels: Vec<Channel>,
+    has_rejoined: bool,
+}
+
+/// What is known of a channel's connection.
+#[derive(Clone, Default)]
+struct Channel {
+    /// It was lost because it carried wrong bytes: it stays lost.
+    is_barred: bool,
+    /// Its path was lost, so that retransmissions may be rare.
+    is_stale: bool,
+    /// The connection is closed, and the stream needs the channel: since when.
+    dead_since: Option<Duration>,
+    /// Until when a break of it counts as the consequence of an outage.
+    aftermath: Duration,
+    /// A new one is being made, and what the client has said on it.
+    is_attempting: bool,
+    offer: Option<(Cookie, ChannelPositions)>,
+    /// When the next attempt may begin, and how many were refused one after another.
+    next_attempt: Duration,
+    refused: u32,
+}
+
+impl Rejoining {
+    pub(super) fn new(is_client: bool, channels: usize) -> Self {
+        Self {
+            keys: None,
+            is_client,
+            channels: vec![Channel::default(); channels],
+            has_rejoined: false,
+        }
+    }
+
+    pub(super) fn set_keys(&mut self, keys: Option<RejoinKeys>) {
+        self.keys = keys;
+    }
+
+    /// Whether a channel's connection was replaced since the stream began.
+    pub(super) fn has_rejoined(&self) -> bool {
+        self.has_rejoined
+    }
+
+    /// Since when a channel that the stream needs has had no connection.
+    pub(super) fn dead_since(&self, channel: usize) -> Option<Duration> {
+        self.channels[channel].dead_since
+    }
+
+    /// A channel was lost.
+    pub(super) fn lost(&mut self, channel: usize, why: Loss) {
+        let own = &mut self.channels[channel];
+        own.is_barred |= why == Loss::Tampered;
+        (own.dead_since, own.is_stale) = (None, false);
+    }
+
+    /// The path of a channel is lost, or works again.
+    pub(super) fn handle_path(&mut self, channel: usize, is_usable: bool, now: Duration) {
+        let own = &mut self.channels[channel];
+        if !is_usable {
+            own.is_stale = true;
+        } else if own.is_stale || now < own.next_attempt {
+            (own.next_attempt, own.aftermath) = (now, now + AFTERMATH);
+        }
+    }
+}
+
+impl Stream {
+    /// The keys by which connections of this stream are replaced, once both ends have them.
+    pub(crate) fn rejoin_keys(&self) -> Option<&RejoinKeys> {
+        self.rejoining.keys.as_ref().filter(|_| matches!(self.phase, Phase::Open))
+    }
+
+    /// Whether a channel that is not lost has a connection.
+    pub(super) fn has_connection(&self, channel: usize) -> bool {
+        self.rejoining.channels[channel].dead_since.is_none()
+    }
+
+    /// How many channels more the stream can lose now. `None`: it waits for one.
+    pub(crate) fn spare(&self) -> Option<usize> {
+        let is_usable = |channel: &usize| {
+            self.unusable_since[*channel].is_none() && self.rejoining.dead_since(*channel).is_none()
+        };
+        let usable = self.live().filter(is_usable).count();
+        let needed = if self.is_raw() { self.terms.channels() } else { self.terms.threshold() };
+        usable.checked_sub(needed.into())
+    }
+
+    /// A channel's connection has broken or ended, and the stream needs it. Whether it waits for
+    /// another: if the path is lost, or was shortly before.
+    pub(super) fn wait_for_rejoin(&mut self, channel: usize, now: Duration) -> bool {
+        let own = &self.rejoining.channels[channel];
+        let is_outage = self.unusable_since[channel].is_some() || now < own.aftermath;
+        // The server resets it when it takes another.
+        let may_wait = (is_outage || own.offer.is_some()) && self.rejoin_keys().is_some();
+        if may_wait && self.rejoining.channels[channel].dead_since.is_none() {
+            self.rejoining.channels[channel].dead_since = Some(now);
+            self.events.push_back(Event::Detached(channel));
+        }
+        may_wait
+    }
+
+    /// Gives up the channels without a connection that are not needed any more, and those that are
+    /// too far behind.
+    pub(super) fn lose_dispensable(&mut self) {
+        for channel in self.channels() {
+            if self.rejoining.dead_since(channel).is_some() && self.incoming.has_spare() {
+                self.lose(channel, Loss::Broken);
+            }
+        }
+        while !self.is_raw()
+            && let Some(channel) = self.outgoing.overtaken()
+            && self.lose(channel, Loss::Slow)
+        {}
+    }
+
+    /// Whether a client wants a new connection on a channel.
+    fn wants_rejoin(&self, channel: usize) -> bool {
+        let own = &self.rejoining.channels[channel];
+        let is_lost = !self.outgoing.is_live(channel);
+        let is_needed =
+            !self.outgoing.has_spare() && self.terms.threshold() < self.terms.channels();
+        let is_behind = || {
+            self.incoming.behind(channel) > MAX_BEHIND || self.outgoing.lag(channel) > MAX_BEHIND
+        };
+        let is_wanted =
+            is_lost || own.is_stale || own.dead_since.is_some() || is_needed && is_behind();
+        is_wanted && !own.is_barred && !own.is_attempting
+    }
+
+    /// When the next attempt begins.
+    pub(super) fn rejoin_deadline(&self) -> Option<Duration> {
+        if !self.rejoining.is_client || self.rejoin_keys().is_none() {
+            return None;
+        }
+        let wanted = self.channels().filter(|&channel| self.wants_rejoin(channel));
+        wanted.map(|channel| self.rejoining.channels[channel].next_attempt).min()
+    }
+
+    /// Begins the attempts that are due. On a path that is lost, none can succeed: the path is
+    /// probed instead.
+    pub(super) fn begin_rejoins(&mut self, now: Duration) {
+        for channel in self.channels() {
+            if !self.wants_rejoin(channel) || self.rejoining.channels[channel].next_attempt > now {
+                continue;
+            }
+            let own = &mut self.rejoining.channels[channel];
+            own.next_attempt = now + ATTEMPT_INTERVAL.0;
+            if self.unusable_since[channel].is_some() {
+                self.events.push_back(Event::Probe(channel));
+            } else {
+                own.is_attempting = true;
+                self.events.push_back(Event::Rejoin(channel));
+            }
+        }
+    }
+
+    /// At a client: a new connection on a channel has this cookie. Returns what must be sent on it.
+    pub(crate) fn offer(&mut self, channel: usize, cookie: Cookie) -> Option<Vec<u8>> {
+        let state = self.channel_state(channel);
+        let keys = self.rejoin_keys()?;
+        let rejoin = keys.rejoin(index(channel), state, cookie);
+        self.rejoining.channels[channel].offer = Some((cookie, state));
+        Some(Message::Rejoin(rejoin).encode())
+    }
+
+    /// At a client: the server has answered an [offer](Self::offer) with this message. Returns
+    /// whether the new connection takes the channel's place. If not, the attempt has failed.
+    pub(crate) fn handle_answer(&mut self, channel: usize, answer: &[u8], now: Duration) -> bool {
+        let is_accepted = self.accept_answer(channel, answer, now);
+        if is_accepted {
+            self.update(now);
+        } else {
+            self.handle_rejoin_failed(channel, true, now);
+        }
+        is_accepted
+    }
+
+    fn accept_answer(&mut self, channel: usize, answer: &[u8], now: Duration) -> bool {
+        let Some((cookie, own)) = self.rejoining.channels[channel].offer else { return false };
+        let (Some(keys), Ok(Message::Rejoined(answer))) =
+            (self.rejoin_keys(), Message::parse(answer))
+        else {
+            return false;
+        };
+        keys.verify_answer(index(channel), &answer, cookie)
+            && self.replace(channel, own, answer.state, now)
+    }
+
+    /// At a client: no new connection takes a channel's place for now. It may be that the server
+    /// has refused it.
+    pub(crate) fn handle_rejoin_failed(&mut self, channel: usize, is_refused: bool, now: Duration) {
+        let own = &mut self.rejoining.channels[channel];
+        (own.is_attempting, own.offer) = (false, None);
+        own.refused = if is_refused { own.refused + 1 } else { 0 };
+        let (first, longest) = ATTEMPT_INTERVAL;
+        if is_refused {
+            let pause = first * 2_u32.saturating_pow(own.refused.min(10) - 1);
+            own.next_attempt = now + pause.min(longest);
+        }
+        self.update(now);
+    }
+
+    /// At a server: a client that has proven to have the channel's key makes a new connection take
+    /// its place. Returns the answer to be sent on it, or nothing if it is refused.
+    pub(crate) fn handle_rejoin(
+        &mut self,
+        rejoin: &Rejoin,
+        cookie: Cookie,
+        now: Duration,
+    ) -> Option<Vec<u8>> {
+        let channel = usize::from(rejoin.channel);
+        let keys = self.rejoin_keys()?;
+        let own = self.rejoining.channels.get(channel)?;
+        if own.is_barred {
+            return None;
+        }
+        let state = self.channel_state(channel);
+        let answer = Message::Rejoined(keys.rejoined(rejoin.channel, state, cookie)).encode();
+        let is_replaced = self.replace(channel, state, rejoin.state, now);
+        self.update(now);
+        is_replaced.then_some(answer)
+    }
+
+    fn channel_state(&self, channel: usize) -> ChannelPositions {
+        let (received, kept_from) = (self.incoming.received(channel), self.outgoing.kept_from());
+        ChannelPositions { received, kept_from }
+    }
+
+    /// Goes on with a new connection on a channel, as both ends have said. Each sends from where
+    /// the other has received everything, or from the oldest share that it has. Returns false, and
+    /// changes nothing, if that is not possible.
+    fn replace(
+        &mut self,
+        channel: usize,
+        own: ChannelPositions,
+        peer: ChannelPositions,
+        now: Duration,
+    ) -> bool {
+        let sends_from = peer.received.max(own.kept_from);
+        let receives_from = own.received.max(peer.kept_from);
+        if !self.outgoing.can_rejoin(sends_from) || !self.incoming.rejoin(channel, receives_from) {
+            return false;
+        }
+        self.outgoing.rejoin(channel, sends_from);
+        self.rejoining.has_rejoined = true;
+        let is_stale = self.unusable_since[channel].is_some();
+        let own = &mut self.rejoining.channels[channel];
+        let (aftermath, next_attempt) = (now + AFTERMATH, now + ATTEMPT_INTERVAL.0);
+        *own = Channel { is_stale, aftermath, next_attempt, ..Channel::default() };
+        self.timers.received(now);
+        self.timers.sent(now);
+        true
+    }
+}
+
+fn index(channel: usize) -> u8 {
+    u8::try_from(channel).expect("at most MAX_CHANNELS")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::protocol::stream::pair::{client, events, server, transfer};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Both ends of an open stream.
+    fn open(threshold: u8) -> (Stream, Stream) {
+        let mut client = client(threshold);
+        let mut server = server(&mut client, threshold, |_| ());
+        server.accept(Duration::ZERO);
+        let opened = Duration::from_millis(2);
+        server.handle_timeout(opened, |_| Duration::ZERO);
+        transfer(&mut server, &mut client, opened);
+        client.connect_application(opened);
+        let _ = (events(&mut client), events(&mut server));
+        (client, server)
+    }
+
+    fn say(stream: &mut Stream, text: &[u8], now: Duration) {
+        stream.application_space(text.len())[..text.len()].copy_from_slice(text);
+        stream.handle_application(text.len(), false, now);
+    }
+
+    fn hear(stream: &mut Stream, now: Duration) -> Vec<u8> {
+        let heard = stream.to_deliver().to_vec();
+        stream.handle_delivered(heard.len(), now);
+        heard
+    }
+
+    /// Which channels a client wants to connect now.
+    fn wanted(client: &mut Stream, now: Duration) -> Vec<usize> {
+        client.handle_timeout(now, |_| Duration::ZERO);
+        let channel = |event| if let Event::Rejoin(channel) = event { Some(channel) } else { None };
+        events(client).into_iter().filter_map(channel).collect()
+    }
+
+    fn rejoin(client: &mut Stream, server: &mut Stream, channel: usize, now: Duration) {
+        let cookie = Cookie::new([9; 16]);
+        let offer = client.offer(channel, cookie).unwrap();
+        let Ok(Message::Rejoin(rejoin)) = Message::parse(&offer) else { panic!("no offer") };
+        assert!(server.rejoin_keys().unwrap().verify(&rejoin, cookie));
+        let answer = server.handle_rejoin(&rejoin, cookie, now).expect("it is accepted");
+        assert!(client.handle_answer(channel, &answer, now));
+    }
+
+    #[test]
+    fn a_lost_channel_carries_what_follows_when_it_has_rejoined() {
+        let (mut client, mut server) = open(2);
+        client.handle_broken(0, io::ErrorKind::ConnectionReset, SECOND);
+        server.handle_broken(0, io::ErrorKind::ConnectionReset, SECOND);
+        assert_eq!((client.spare(), server.spare()), (Some(0), Some(0)));
+        say(&mut client, b"without", SECOND);
+        transfer(&mut client, &mut server, SECOND);
+        assert_eq!(hear(&mut server, SECOND), b"without");
+        assert_eq!(wanted(&mut client, SECOND), [0]);
+        rejoin(&mut client, &mut server, 0, SECOND);
+        assert_eq!((client.spare(), server.spare()), (Some(1), Some(1)));
+        // Another one is lost, and the stream needs the first.
+        client.handle_broken(1, io::ErrorKind::ConnectionReset, 2 * SECOND);
+        server.handle_broken(1, io::ErrorKind::ConnectionReset, 2 * SECOND);
+        say(&mut client, b"with", 2 * SECOND);
+        transfer(&mut client, &mut server, 2 * SECOND);
+        assert_eq!(hear(&mut server, 2 * SECOND), b"with");
+        assert!(!client.is_reusable() && !server.is_reusable());
+    }
+
+    /// What was in flight is sent again on the new connection, and nothing is delivered twice.
+    #[test]
+    fn a_stream_that_needs_all_channels_goes_on_after_an_outage() {
+        let (mut client, mut server) = open(3);
+        say(&mut client, b"lost on one channel", SECOND);
+        // Two channels carry it. The third loses it.
+        for channel in [0, 2] {
+            let bytes = client.to_send(channel).to_vec();
+            client.handle_sent(channel, bytes.len(), SECOND);
+            server.space(channel)[..bytes.len()].copy_from_slice(&bytes);
+            server.handle_received(channel, bytes.len(), SECOND);
+        }
+        let lost = client.to_send(1).len();
+        client.handle_sent(1, lost, SECOND);
+        for end in [&mut client, &mut server] {
+            end.handle_path(1, Some(SECOND), 4 * SECOND);
+            end.handle_broken(1, io::ErrorKind::ConnectionReset, 5 * SECOND);
+            assert!(matches!(events(end)[..], [Event::Detached(1)]), "it waits");
+            assert_eq!(end.spare(), None);
+            end.handle_path(1, None, 30 * SECOND);
+        }
+        assert_eq!(wanted(&mut client, 30 * SECOND), [1]);
+        assert!(hear(&mut server, 30 * SECOND).is_empty());
+        rejoin(&mut client, &mut server, 1, 30 * SECOND);
+        assert_eq!(client.to_send(1).len(), lost);
+        transfer(&mut client, &mut server, 30 * SECOND);
+        assert_eq!(hear(&mut server, 30 * SECOND), b"lost on one channel");
+        assert!(wanted(&mut client, 32 * SECOND).is_empty());
+        assert_eq!((client.spare(), server.spare()), (Some(0), Some(0)));
+    }
+
+    #[test]
+    fn without_an_outage_a_break_ends_a_stream_that_needs_the_channel() {
+        let (mut client, _) = open(3);
+        client.handle_broken(1, io::ErrorKind::ConnectionReset, SECOND);
+        assert!(events(&mut client).iter().any(|event| matches!(event, Event::Failed(_))));
+    }
+
+    #[test]
+    fn a_channel_that_carried_changed_bytes_stays_lost() {
+        let (mut client, mut server) = open(2);
+        for end in [&mut client, &mut server] {
+            assert!(end.lose(0, Loss::Tampered));
+            end.update(SECOND);
+        }
+        assert!(wanted(&mut client, 60 * SECOND).is_empty());
+        let cookie = Cookie::new([9; 16]);
+        let offer = client.offer(0, cookie).unwrap();
+        let Ok(Message::Rejoin(rejoin)) = Message::parse(&offer) else { panic!("no offer") };
+        assert!(server.handle_rejoin(&rejoin, cookie, SECOND).is_none());
+    }
+
+    /// A client states a position that it cannot have.
+    #[test]
+    fn a_position_that_was_not_sent_is_refused_and_changes_nothing() {
+        let (mut client, mut server) = open(3);
+        let cookie = Cookie::new([9; 16]);
+        for state in [
+            ChannelPositions { received: u64::MAX, kept_from: 0 },
+            ChannelPositions { received: 1 << 20, kept_from: 0 },
+            ChannelPositions { received: 0, kept_from: 1 << 20 },
+        ] {
+            let rejoin = server.rejoin_keys().unwrap().rejoin(1, state, cookie);
+            assert!(server.handle_rejoin(&rejoin, cookie, SECOND).is_none(), "{state:?}");
+        }
+        say(&mut client, b"as before", SECOND);
+        transfer(&mut client, &mut server, SECOND);
+        assert_eq!(hear(&mut server, SECOND), b"as before");
+    }
+
+    /// The server refuses: the attempts become rarer.
+    #[test]
+    fn attempts_follow_each_other_after_a_second_and_later_if_they_are_refused() {
+        let (mut client, _) = open(2);
+        client.handle_broken(0, io::ErrorKind::ConnectionReset, SECOND);
+        assert_eq!(wanted(&mut client, SECOND), [0]);
+        assert!(wanted(&mut client, 10 * SECOND).is_empty(), "one at a time");
+        client.handle_rejoin_failed(0, false, 10 * SECOND);
+        assert_eq!(wanted(&mut client, 10 * SECOND), [0]);
+        let mut now = 10 * SECOND;
+        for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
+            client.handle_rejoin_failed(0, true, now);
+            let before = now + pause * SECOND / 2;
+            now += pause * SECOND;
+            assert!(wanted(&mut client, before).is_empty());
+            assert_eq!(wanted(&mut client, now), [0]);
+        }
+    }
+}

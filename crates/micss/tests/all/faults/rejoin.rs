@@ -1,0 +1,162 @@
+//! Channels are cut one after another while a stream is open, and each works again before the next
+//! is cut: the stream uses it again.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use socket2::SockRef;
+use sunder_micss::server::Handle;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::common::{
+    Running, ask, client_toml, server_toml, start_client, start_service, start_watched_server,
+};
+
+/// A relay of a channel, which is cut and restored.
+struct Switch {
+    address: SocketAddr,
+    is_on: Arc<watch::Sender<bool>>,
+}
+
+impl Switch {
+    async fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let is_on = Arc::new(watch::Sender::new(true));
+        let switch = Arc::clone(&is_on);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let is_on = switch.subscribe();
+                tokio::spawn(carry(client, server, is_on));
+            }
+        });
+        Self { address, is_on }
+    }
+
+    /// Resets all connections, and those that are made from now on.
+    fn cut(&self) {
+        self.is_on.send_replace(false);
+    }
+
+    fn restore(&self) {
+        self.is_on.send_replace(true);
+    }
+}
+
+async fn carry(mut client: TcpStream, server: SocketAddr, mut is_on: watch::Receiver<bool>) {
+    let mut server = TcpStream::connect(server).await.unwrap();
+    for stream in [&client, &server] {
+        stream.set_nodelay(true).unwrap();
+        SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+    tokio::select! {
+        biased;
+        _ = is_on.wait_for(|is_on| !is_on) => {}
+        _ = copy_bidirectional(&mut client, &mut server) => {}
+    }
+}
+
+/// A stream over three channels of which two are needed, and an echo behind it.
+struct Testbed {
+    switches: Vec<Switch>,
+    handle: Handle,
+    server: Running,
+    client: Running,
+    stream: TcpStream,
+    sent: u8,
+}
+
+impl Testbed {
+    async fn start(channels: usize, threshold: usize) -> Self {
+        let echo = |mut stream: TcpStream| async move {
+            let (mut reader, mut writer) = stream.split();
+            let _ = tokio::io::copy(&mut reader, &mut writer).await;
+        };
+        let service = start_service(echo).await;
+        let (server, handle) =
+            start_watched_server(&server_toml(channels, service, "tamper-code")).await;
+        let mut switches = Vec::new();
+        for address in &server.addresses {
+            switches.push(Switch::start(*address).await);
+        }
+        let addresses: Vec<_> = switches.iter().map(|switch| switch.address).collect();
+        let settings = format!("threshold = {threshold}\n");
+        let client = start_client(&(settings + &client_toml(&addresses, "tamper-code"))).await;
+        let (stream, code) = ask(client.addresses[0], service).await;
+        assert_eq!(code, 0);
+        Self { switches, handle, server, client, stream, sent: 0 }
+    }
+
+    /// Sends some bytes through the stream and back. Returns how long that takes.
+    async fn echo(&mut self, len: usize) -> Duration {
+        let begin = Instant::now();
+        self.sent = self.sent.wrapping_add(1);
+        let sent = vec![self.sent; len];
+        let (mut reader, mut writer) = self.stream.split();
+        let mut received = vec![0; len];
+        tokio::try_join!(writer.write_all(&sent), reader.read_exact(&mut received)).unwrap();
+        assert!(received == sent);
+        begin.elapsed()
+    }
+
+    fn rejoined(&self) -> u64 {
+        self.handle.status().channels.iter().map(|channel| channel.rejoined).sum()
+    }
+
+    /// How many open streams can lose one channel.
+    fn spare(&self) -> Vec<u64> {
+        self.handle.status().redundancy.spare
+    }
+
+    async fn stop(self) {
+        drop(self.stream);
+        tokio::join!(self.client.stop(), self.server.stop());
+    }
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "never: {what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_was_cut_rejoins() {
+    for len in [100, 300_000] {
+        let mut testbed = Testbed::start(3, 2).await;
+        testbed.echo(len).await;
+        for round in 0..6 {
+            let channel = round % 3;
+            testbed.switches[channel].cut();
+            until("a stream can lose none", || testbed.spare() == [1, 0]).await;
+            let took = testbed.echo(len).await;
+            assert!(took < Duration::from_secs(3), "{took:?}");
+            testbed.switches[channel].restore();
+            until("it rejoins", || testbed.rejoined() == round as u64 + 1).await;
+            until("a stream can lose one", || testbed.spare() == [0, 1]).await;
+            testbed.echo(len).await;
+        }
+        testbed.stop().await;
+    }
+}
+
+/// With one channel less than there are it goes on all the time, and with those that have rejoined.
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_channels_fail_in_turn() {
+    let mut testbed = Testbed::start(10, 9).await;
+    for channel in 0..10 {
+        testbed.switches[channel].cut();
+        testbed.echo(5_000).await;
+        testbed.switches[channel].restore();
+        until("it rejoins", || testbed.rejoined() == channel as u64 + 1).await;
+        let took = testbed.echo(5_000).await;
+        assert!(took < Duration::from_secs(3), "{took:?}");
+    }
+    testbed.stop().await;
+}
