@@ -29,6 +29,9 @@ pub struct Conditions {
     pub reorder_ms: f64,
     /// The fraction of packets that arrive twice: 0 to 1.
     pub duplicate: f64,
+    /// The length in bytes above which packets are lost after their transmission, without an ICMP
+    /// message. `None`: none are.
+    pub max_packet: Option<u16>,
     /// The maximum length of the queue, in ms of the link's rate. Packets that exceed it are
     /// dropped.
     pub queue_ms: f64,
@@ -45,6 +48,7 @@ impl Default for Conditions {
             reorder: 0.0,
             reorder_ms: 1.0,
             duplicate: 0.0,
+            max_packet: None,
             queue_ms: 50.0,
         }
     }

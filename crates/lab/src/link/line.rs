@@ -161,7 +161,7 @@ impl Line {
                 self.counts.offered += (segments - i - 1) as u64;
                 break;
             }
-            let next = self.impairments.next(&self.conditions);
+            let next = self.impairments.next(&self.conditions, length);
             if piece.end > piece.start
                 && (next != impairment
                     || next == Impairment::Reordered
