@@ -20,7 +20,7 @@ pub(crate) fn small_packets_share_a_symbol() {
     let network = network(ONE_LINK);
     let channels: Vec<Channel> = over(&network, &["a"])
         .into_iter()
-        .map(|channel| Channel { rate_mbit: 2, ..channel })
+        .map(|channel| Channel { rate_mbit: Some(2), ..channel })
         .collect();
     let pair = Pair::start(network, "kappa = 1\nmu = 1", &channels);
     let stream = Stream::start(pair.host("client"), pair.host("server"), SERVER, SMALL);
