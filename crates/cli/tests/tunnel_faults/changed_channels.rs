@@ -48,7 +48,8 @@ fn recovers(setting: Setting, fault: Fault, duration: Duration) {
     let fault = ChannelFault::new("b", fault, duration);
     let measured = Measurement::of(setting, &[fault]);
     println!("{setting:?}, {fault}: before, during, possible, after: {measured}");
-    assert!(measured.failure().is_none(), "{}", measured.failure().unwrap_or_default());
+    let failure = measured.failure().unwrap_or_default();
+    assert!(failure.is_empty(), "{failure}; {:?}", measured.disturbance);
 }
 
 /// The least part of what is possible, within some seconds after a limit has appeared, and of what

@@ -36,12 +36,13 @@ const MEASURED: Duration = Duration::from_secs(15);
 const MIN_RATE_MBIT: f64 = 20.0;
 
 pub(crate) fn one_bbr_connection_fills_channels_of_unequal_delay() {
-    let rate = undisturbed(|| {
+    let (rate, why) = undisturbed(|| {
         let tunnel = start("auto", LoadKind::ONE_FLOW);
         let rate = tunnel.rate_for(MEASURED);
-        (rate, tunnel.disturbance().filter(|_| rate < MIN_RATE_MBIT))
+        let why = tunnel.disturbance().filter(|_| rate < MIN_RATE_MBIT);
+        ((rate, why.clone()), why)
     });
-    assert!(rate >= MIN_RATE_MBIT, "{rate:.1} Mbit/s");
+    assert!(rate >= MIN_RATE_MBIT, "{rate:.1} Mbit/s; {why:?}");
 }
 
 /// Prints the rate of each congestion control.
