@@ -7,5 +7,7 @@ mod pricing;
 mod program;
 
 pub use error::SolverError;
-pub(crate) use linear::{Column, Linear, Program, ROUNDING, Relation, Row, Unit, Weights};
+pub(crate) use linear::{
+    Column, Linear, Program, ROUNDING, Relation, Row, SelectionLimits, Unit, Weights,
+};
 pub(crate) use program::Optimum;

@@ -2,7 +2,7 @@
 //! addresses change, and an attacker floods it. Without user namespaces and `/dev/net/tun`, prints
 //! that the tests were skipped.
 //!
-//! `SUNDER_FLAPS=N` makes links fail N times.
+//! `SUNDER_FLAPS=N` makes links fail N times. `SUNDER_SEEDS=N` runs N seeds of random faults.
 //!
 //! The effect of a flood is measured by
 //! `cargo test --release --package sunder-cli --test tunnel_faults -- --ignored --nocapture`.
@@ -10,15 +10,21 @@
 #![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 
 mod black_holes;
+mod changed_channels;
+mod channel_faults;
 #[path = "../emulation/mod.rs"]
 mod emulation;
 mod flaps;
 mod flood;
 mod ipv6;
 mod killed_ends;
+mod load;
+mod loaded_tunnel;
 mod lost_channels;
 mod missing_channels;
 mod pair;
+mod random_faults;
+mod recovery;
 mod relay;
 mod relayed_channels;
 mod small_packets;
@@ -27,6 +33,7 @@ mod stream;
 mod takeover;
 mod terms;
 mod transfer;
+mod unequal_delays;
 
 use std::process::ExitCode;
 
@@ -72,10 +79,27 @@ fn main() -> ExitCode {
         terms::a_client_may_raise_the_floor,
         strangers::a_flood_does_not_change_the_tunnel,
         strangers::a_client_connects_during_a_flood,
+        changed_channels::a_channel_that_lost_most_datagrams_is_used_again_at_mu_3,
+        changed_channels::a_channel_that_lost_most_datagrams_is_used_again_at_mu_2_5,
+        changed_channels::a_channel_that_lost_some_datagrams_is_used_again,
+        changed_channels::a_channel_that_lost_datagrams_carries_udp_again,
+        changed_channels::a_channel_that_lost_long_datagrams_is_used_again_at_kappa_2,
+        changed_channels::a_channel_that_lost_long_datagrams_is_used_again_at_kappa_1,
+        changed_channels::a_rate_limit_that_appears_is_found_at_kappa_2_mu_2,
+        changed_channels::a_rate_limit_that_appears_is_found_at_kappa_1_mu_2,
+        changed_channels::a_channel_whose_rate_alternates_is_used_at_mu_2,
+        changed_channels::a_channel_whose_rate_alternates_is_used_at_mu_2_5,
+        changed_channels::a_channel_whose_rate_alternates_is_used_at_mu_3,
+        unequal_delays::one_bbr_connection_fills_channels_of_unequal_delay,
+        random_faults::channels_recover_from_random_faults,
     ];
-    // The first measures an idle machine, the second takes an hour.
-    let measures =
-        tests![strangers::a_flood_costs_less_than_a_tenth, black_holes::every_black_hole_is_left,];
+    // They measure an idle machine.
+    let measures = tests![
+        strangers::a_flood_costs_less_than_a_tenth,
+        unequal_delays::congestion_controls_over_unequal_delays,
+        // It takes an hour.
+        black_holes::every_black_hole_is_left,
+    ];
     tests.extend(measures.into_iter().map(|test| test.with_ignored_flag(true)));
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }

@@ -43,8 +43,8 @@ pub(crate) struct Channel {
     pub(crate) listen: SocketAddr,
     /// The address to which the client connects.
     pub(crate) server: SocketAddr,
-    /// The configured rate at both ends.
-    pub(crate) rate_mbit: u32,
+    /// The configured rate at both ends. `None`: it is learnt.
+    pub(crate) rate_mbit: Option<u32>,
     /// The device of the client.
     pub(crate) device: Option<&'static str>,
     /// The device of the server.
@@ -54,7 +54,7 @@ pub(crate) struct Channel {
 impl Channel {
     /// A channel of 100 Mbit/s over any device.
     pub(crate) fn new(listen: SocketAddr, server: SocketAddr) -> Self {
-        Self { listen, server, rate_mbit: 100, device: None, server_device: None }
+        Self { listen, server, rate_mbit: Some(100), device: None, server_device: None }
     }
 }
 
@@ -222,7 +222,8 @@ fn configuration(end: &str, settings: &str, channels: &[Channel]) -> String {
             (format!("listen = \"{listen}\""), server_device)
         };
         let device = device.map(|device| format!("device = \"{device}\"")).unwrap_or_default();
-        writeln!(text, "[[channel]]\nrate_mbit = {rate_mbit}\n{address}\n{device}").unwrap();
+        let rate = rate_mbit.map(|rate| format!("rate_mbit = {rate}")).unwrap_or_default();
+        writeln!(text, "[[channel]]\n{rate}\n{address}\n{device}").unwrap();
     }
     text
 }

@@ -36,7 +36,7 @@ fn share_symbols(settings: &str, max_len: Option<usize>, rate: StreamRate, count
     }
     let channels: Vec<Channel> = over(&network, &["a"])
         .into_iter()
-        .map(|channel| Channel { rate_mbit: 2, ..channel })
+        .map(|channel| Channel { rate_mbit: Some(2), ..channel })
         .collect();
     let pair = Pair::start(network, &format!("kappa = 1\nmu = 1\n{settings}"), &channels);
     let stream = Stream::start(pair.host("client"), pair.host("server"), SERVER, rate);

@@ -23,7 +23,8 @@ pub struct Conditions {
     /// The mean number of packets that are lost in a row, at least 1 (Gilbert's model). `None`:
     /// losses are independent.
     pub burst: Option<f64>,
-    /// Packets longer than this number of bytes are lost, without an ICMP message. `None`: none.
+    /// Packets longer than this number of bytes are lost after their transmission, without an ICMP
+    /// message. `None`: none are.
     pub max_len: Option<usize>,
     /// The fraction of packets that others overtake: 0 to 1.
     pub reorder: f64,

@@ -32,10 +32,10 @@ impl Impairments {
         Self { rng: Rng::with_seed(seed), losing: false }
     }
 
-    /// The impairment of the next packet.
-    pub(super) fn next(&mut self, conditions: &Conditions) -> Impairment {
+    /// The impairment of the next packet, of `length` bytes.
+    pub(super) fn next(&mut self, conditions: &Conditions, length: usize) -> Impairment {
         self.losing = self.chance(loss_after(self.losing, conditions));
-        if self.losing {
+        if self.losing || conditions.max_len.is_some_and(|max_len| length > max_len) {
             Impairment::Lost
         } else if self.chance(conditions.reorder) {
             Impairment::Reordered
@@ -114,9 +114,11 @@ mod tests {
 
     const N: u32 = 1_000_000;
 
+    const LENGTH: usize = 1500;
+
     fn count(conditions: &Conditions, impairment: Impairment) -> u32 {
         let mut impairments = Impairments::new(7);
-        (0..N).map(|_| u32::from(impairments.next(conditions) == impairment)).sum()
+        (0..N).map(|_| u32::from(impairments.next(conditions, LENGTH) == impairment)).sum()
     }
 
     /// Whether a count out of `N` is within five standard deviations of its expectation.
@@ -147,13 +149,22 @@ mod tests {
     }
 
     #[test]
+    fn packets_above_the_maximum_length_are_lost() {
+        let conditions = Conditions { max_len: Some(1000), ..Conditions::default() };
+        let mut impairments = Impairments::new(7);
+        assert_eq!(impairments.next(&conditions, 1000), Impairment::None);
+        assert_eq!(impairments.next(&conditions, 1001), Impairment::Lost);
+        assert_eq!(impairments.next(&conditions, 1000), Impairment::None);
+    }
+
+    #[test]
     fn bursts_have_the_requested_length() {
         for (loss, burst) in [(0.01, 3.0), (0.2, 10.0), (0.5, 1.5)] {
             let conditions = Conditions { loss, burst: Some(burst), ..Conditions::default() };
             let mut impairments = Impairments::new(3);
             let (mut lost, mut bursts, mut before) = (0, 0, false);
             for _ in 0..N {
-                let now = impairments.next(&conditions) == Impairment::Lost;
+                let now = impairments.next(&conditions, LENGTH) == Impairment::Lost;
                 lost += u32::from(now);
                 bursts += u32::from(now && !before);
                 before = now;
@@ -172,7 +183,7 @@ mod tests {
             Conditions { loss: 0.3, burst: Some(2.0), reorder: 0.1, ..Conditions::default() };
         let draw = |seed| {
             let mut impairments = Impairments::new(seed);
-            (0..1000).map(|_| impairments.next(&conditions)).collect::<Vec<_>>()
+            (0..1000).map(|_| impairments.next(&conditions, LENGTH)).collect::<Vec<_>>()
         };
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));

@@ -161,9 +161,7 @@ impl Line {
                 self.counts.offered += (segments - i - 1) as u64;
                 break;
             }
-            let drawn = self.impairments.next(&self.conditions);
-            let is_too_long = self.conditions.max_len.is_some_and(|max_len| length > max_len);
-            let next = if is_too_long { Impairment::Lost } else { drawn };
+            let next = self.impairments.next(&self.conditions, length);
             if piece.end > piece.start
                 && (next != impairment
                     || next == Impairment::Reordered

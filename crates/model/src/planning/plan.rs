@@ -14,7 +14,8 @@ use crate::channels::{ChannelModel, ChannelSet, ShareSelection};
 use crate::double_double::DoubleDouble;
 use crate::schedules::{Averages, Schedule};
 use crate::solver::{
-    Column, Linear, Optimum, Program, ROUNDING, Relation, Row, SolverError, Unit, Weights,
+    Column, Linear, Optimum, Program, ROUNDING, Relation, Row, SelectionLimits, SolverError, Unit,
+    Weights,
 };
 
 /// How far a value may be beyond a bound, relative to it, to count as within: what rounding costs.
@@ -143,8 +144,7 @@ struct Planner<'a> {
     set: &'a ChannelSet,
     /// Homogeneous rows: true of q if they are of any multiple.
     rows: Vec<Row>,
-    min_k: usize,
-    min_m: usize,
+    limits: SelectionLimits,
     /// The rate that is kept; 0 if any will do.
     least_rate: f64,
     schedule: Schedule,
@@ -173,18 +173,27 @@ impl<'a> Planner<'a> {
         let kappa = requirements.kappa.unwrap_or(requirements.min_k as f64);
         let mu = requirements.mu.unwrap_or(kappa.max(requirements.min_m as f64));
         let schedule = set.limited_schedule_at_best_rate(kappa, mu).ok_or(SolverError::NoStart)?;
-        let best = set.best_rate(mu).ok_or(SolverError::NoStart)?;
-        let (min_k, min_m) = (requirements.min_k, requirements.min_m);
-        let mut planner = Self { set, rows, min_k, min_m, least_rate: 0.0, schedule };
+        let Requirements { min_k, min_m, kth_delay_ms, .. } = requirements;
+        let limits =
+            SelectionLimits { min_k: *min_k, min_m: *min_m, kth_delay_ms: kth_delay_ms.clone() };
+        let mut planner = Self { set, rows, limits, least_rate: 0.0, schedule };
+        let highest = if kth_delay_ms.is_some() {
+            // It depends on the selections that are left, and so does a feasible schedule.
+            planner.maximise_rate()?;
+            (planner.value(Objective::Rate) * (1.0 - RELATIVE_TOLERANCE)).into()
+        } else {
+            set.best_rate_exactly(mu)
+        };
+        let best = highest.nearest();
         if let Some(wanted) =
             requirements.min_rate.filter(|rate| *rate > best * (1.0 + RELATIVE_TOLERANCE))
         {
             return Err(PlanError::Infeasible { bound: Bound::MinRate, wanted, best });
         }
         if requirements.full_rate {
-            planner.keep_rate(set.best_rate_exactly(mu));
+            planner.keep_rate(highest);
         } else if let Some(rate) = requirements.min_rate {
-            planner.keep_rate(DoubleDouble::from(rate).min(set.best_rate_exactly(mu)));
+            planner.keep_rate(DoubleDouble::from(rate).min(highest));
         }
         Ok(planner)
     }
@@ -302,7 +311,7 @@ impl<'a> Planner<'a> {
         rows: Vec<Row>,
         unit: Unit,
     ) -> Result<Optimum, SolverError> {
-        let program = Program { objective, rows, min_k: self.min_k, min_m: self.min_m, unit };
+        let program = Program { objective, rows, limits: self.limits.clone(), unit };
         let start: Vec<ShareSelection> = self.schedule.entries().iter().map(|(t, _)| *t).collect();
         let optimum = program.solve(self.set, start)?;
         let sum: f64 = optimum.columns.iter().map(|(_, q)| q).sum();
@@ -316,8 +325,7 @@ impl<'a> Planner<'a> {
     /// its precision, a risk bound of 1e-14 beside risks of 0.2, are where it could be wrong.
     fn check(&self) -> Result<(), SolverError> {
         let entries = self.schedule.entries().iter();
-        let below = |t: &ShareSelection| t.k() < self.min_k || t.m() < self.min_m;
-        if entries.clone().any(|(selection, _)| below(selection)) {
+        if entries.clone().any(|(selection, _)| !self.limits.allow(self.set, *selection)) {
             return Err(SolverError::BelowLimits);
         }
         let columns: Vec<_> = entries.map(|(t, p)| (Column::new(self.set, *t), p)).collect();

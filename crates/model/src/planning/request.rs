@@ -1,5 +1,7 @@
 //! What is required of a schedule: kappa and mu, bounds, objectives; checked before any program.
 
+use std::ops::RangeInclusive;
+
 use thiserror::Error;
 
 use crate::channels::ChannelSet;
@@ -57,12 +59,17 @@ pub struct Requirements {
     /// The mean multiplicity, kappa to n; free if `None`.
     pub mu: Option<f64>,
     /// Whether the rate must be `R_C(mu)`, the most there is at `mu`, which must be given (IV-D).
+    /// With `kth_delay_ms`, the most of the selections that are left.
     pub full_rate: bool,
     /// The least threshold that any symbol may have; 1 is free, floor(kappa) the limited schedule
     /// of IV-E.
     pub min_k: usize,
     /// The least multiplicity that any symbol may have; 1 is free, floor(mu) that of IV-E.
     pub min_m: usize,
+    /// The delays, in milliseconds, that the kth fastest channel of a selection may have: a symbol
+    /// arrives then, if no share is lost. `None`: any. Without a schedule of such selections, there
+    /// is no plan.
+    pub kth_delay_ms: Option<RangeInclusive<f64>>,
     /// The highest risk Z(p), 0 to 1.
     pub max_risk: Option<f64>,
     /// The highest loss L(p), 0 to 1.
@@ -86,6 +93,7 @@ impl Default for Requirements {
             full_rate: false,
             min_k: 1,
             min_m: 1,
+            kth_delay_ms: None,
             max_risk: None,
             max_loss: None,
             max_delay_ms: None,

@@ -1,5 +1,7 @@
 //! What a linear program over schedules is made of: columns, linear functions of them, rows.
 
+use std::ops::RangeInclusive;
+
 use crate::channels::{ChannelSet, MAX_CHANNELS, ShareSelection};
 use crate::double_double::DoubleDouble;
 use crate::schedules::Properties;
@@ -145,14 +147,35 @@ pub(crate) struct Row {
     pub(crate) right: f64,
 }
 
-/// Minimise the sum of q times `objective`, subject to `rows`, over all selections with at least
-/// `min_k` and `min_m`.
+/// The selections that a program may use.
+#[derive(Clone, Debug)]
+pub(crate) struct SelectionLimits {
+    pub(crate) min_k: usize,
+    pub(crate) min_m: usize,
+    /// The delays that the kth fastest channel may have. `None`: any.
+    pub(crate) kth_delay_ms: Option<RangeInclusive<f64>>,
+}
+
+impl SelectionLimits {
+    pub(crate) fn allow(&self, set: &ChannelSet, selection: ShareSelection) -> bool {
+        let (k, channels) = (selection.k(), selection.channels());
+        let mut by_delay = set.by_delay().iter().filter(|channel| channels.contains(**channel));
+        let kth = by_delay.nth(k - 1).map(|channel| set.channels()[*channel].delay_ms());
+        k >= self.min_k && selection.m() >= self.min_m && kth.is_some_and(|ms| self.allow_delay(ms))
+    }
+
+    /// Whether the kth fastest channel may have this delay.
+    pub(crate) fn allow_delay(&self, delay_ms: f64) -> bool {
+        self.kth_delay_ms.as_ref().is_none_or(|delays| delays.contains(&delay_ms))
+    }
+}
+
+/// Minimise the sum of q times `objective`, subject to `rows`, over all selections within `limits`.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) objective: Linear,
     pub(crate) rows: Vec<Row>,
-    pub(crate) min_k: usize,
-    pub(crate) min_m: usize,
+    pub(crate) limits: SelectionLimits,
     /// What the solutions have one of in all. But for [`Unit::Rate`], the objective is a property.
     pub(crate) unit: Unit,
 }

@@ -4,7 +4,7 @@
 //! more, and its distributions are those of the other and one draw more: O(n) work a set for all k
 //! together, and memory for one path. For 20 channels that is a million sets.
 
-use super::linear::{ReducedCost, Unit};
+use super::linear::{ReducedCost, SelectionLimits, Unit};
 use crate::channels::{ChannelSet, ChannelSubset, MAX_CHANNELS, Scenario, ShareSelection};
 use crate::schedules::mean_delay;
 
@@ -29,11 +29,10 @@ struct Node {
     slowest_ms: f64,
 }
 
-/// Finds the selections of least reduced cost, among those of at least some k and m.
+/// Finds the selections of least reduced cost, among those within limits.
 pub(crate) struct Pricing<'a> {
     set: &'a ChannelSet,
-    min_k: usize,
-    min_m: usize,
+    limits: &'a SelectionLimits,
     unit: Unit,
     /// The nodes from the empty set to that which the walk is at.
     path: Vec<Node>,
@@ -44,7 +43,7 @@ pub(crate) struct Pricing<'a> {
 const NONE: (f64, ChannelSubset) = (f64::INFINITY, ChannelSubset::EMPTY);
 
 impl<'a> Pricing<'a> {
-    pub(crate) fn new(set: &'a ChannelSet, min_k: usize, min_m: usize, unit: Unit) -> Self {
+    pub(crate) fn new(set: &'a ChannelSet, limits: &'a SelectionLimits, unit: Unit) -> Self {
         let root = Node {
             channels: ChannelSubset::EMPTY,
             cost: 0.0,
@@ -55,7 +54,7 @@ impl<'a> Pricing<'a> {
             slowest_ms: 0.0,
         };
         let best = vec![[NONE; MAX_CHANNELS + 1]; set.len() + 1];
-        Self { set, min_k, min_m, unit, path: vec![root; set.len() + 1], best }
+        Self { set, limits, unit, path: vec![root; set.len() + 1], best }
     }
 
     /// The selection of least reduced cost for each k and m, the least of all first.
@@ -77,11 +76,11 @@ impl<'a> Pricing<'a> {
     fn walk(&mut self, cost: &ReducedCost, depth: usize, next: usize) {
         let order = self.set.by_delay();
         // Behind these places there are too few channels for the least m.
-        let end = order.len().min((depth + order.len() + 1).saturating_sub(self.min_m));
+        let end = order.len().min((depth + order.len() + 1).saturating_sub(self.limits.min_m));
         for (place, &channel) in order.iter().enumerate().take(end).skip(next) {
             let (nodes, below) = self.path.split_at_mut(depth + 1);
             below[0].extend(&nodes[depth], self.set, channel, cost);
-            if depth + 1 >= self.min_m {
+            if depth + 1 >= self.limits.min_m {
                 self.note(depth + 1, cost);
             }
             self.walk(cost, depth + 1, place + 1);
@@ -90,7 +89,8 @@ impl<'a> Pricing<'a> {
 
     /// Notes the reduced costs of the node at `depth`, whose channels are `depth` many.
     fn note(&mut self, depth: usize, cost: &ReducedCost) {
-        if depth < self.min_k {
+        let min_k = self.limits.min_k;
+        if depth < min_k {
             return;
         }
         let node = &self.path[depth];
@@ -99,9 +99,11 @@ impl<'a> Pricing<'a> {
             let delivered = costs.iter_mut().skip(1).zip(&node.delivered);
             delivered.for_each(|(cost, delivered)| *cost /= delivered.max(f64::MIN_POSITIVE));
         }
-        let by_k = self.min_k..=depth;
-        for (best, &cost) in self.best[depth][by_k.clone()].iter_mut().zip(&costs[by_k]) {
-            if cost < best.0 {
+        // The kth channel of the path is the kth fastest.
+        let kth = self.path[min_k..=depth].iter().map(|kth| kth.slowest_ms);
+        let by_k = self.best[depth][min_k..=depth].iter_mut().zip(&costs[min_k..=depth]);
+        for ((best, &cost), kth_ms) in by_k.zip(kth) {
+            if cost < best.0 && self.limits.allow_delay(kth_ms) {
                 *best = (cost, node.channels);
             }
         }
@@ -114,6 +116,7 @@ impl Node {
         let (m, weights) = (from.channels.len() + 1, cost.properties);
         self.channels = from.channels.with(channel);
         self.cost = from.cost + cost.channels[channel];
+        self.slowest_ms = set.channels()[channel].delay_ms();
         if weights.risk != 0.0 {
             let scenarios = set.risk_scenarios().iter().zip(&from.seen);
             for (seen, (scenario, before)) in self.seen.iter_mut().zip(scenarios) {
@@ -133,7 +136,6 @@ impl Node {
 
     /// The new share, the slowest, is the kth to arrive where k - 1 of the others did.
     fn extend_delay(&mut self, from: &Self, set: &ChannelSet, channel: usize, m: usize) {
-        self.slowest_ms = set.channels()[channel].delay_ms();
         self.delivered[..m].copy_from_slice(&from.delivered[..m]);
         self.delayed[..m].copy_from_slice(&from.delayed[..m]);
         for (scenario, before) in set.loss_scenarios().iter().zip(&from.arrived) {

@@ -47,7 +47,7 @@ const MAX_INFEASIBILITY: f64 = 1e-20;
 const SUMMING: f64 = 1e-14;
 
 impl Program {
-    /// Solves it, from `start`, the selections of a feasible solution.
+    /// Solves it, from `start`, the selections of a solution that is feasible but for the limits.
     ///
     /// # Errors
     /// If the solver fails.
@@ -57,9 +57,9 @@ impl Program {
         start: impl IntoIterator<Item = ShareSelection>,
     ) -> Result<Optimum, SolverError> {
         let mut master = MasterProgram::new(self);
-        let start = start.into_iter().filter(|t| t.k() >= self.min_k && t.m() >= self.min_m);
+        let start = start.into_iter().filter(|selection| self.limits.allow(set, *selection));
         start.for_each(|selection| master.push(Column::new(set, selection)));
-        let mut pricing = Pricing::new(set, self.min_k, self.min_m, self.unit);
+        let mut pricing = Pricing::new(set, &self.limits, self.unit);
         // No property is negative; only the rate is made high.
         let mut bound = if self.unit == Unit::Rate { f64::NEG_INFINITY } else { 0.0 };
         // The unit that costs are in, so that tolerances are relative to the value.

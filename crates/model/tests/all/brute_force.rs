@@ -114,6 +114,44 @@ fn plans_with_kappa_or_mu_free_are_the_textbooks_optima() {
     }
 }
 
+/// The delays of the selections are limited to a range that begins and ends at channels' delays.
+#[test]
+fn plans_with_limited_delays_are_the_textbooks_optima() {
+    let mut rng = Rng::new(8);
+    let (mut planned, mut refused) = (0, 0);
+    for n in sizes(300) {
+        let set = common_set(&mut rng, n);
+        let all = columns(&set);
+        let (kappa, mu) = means(&mut rng, n);
+        let mut ends = [0; 2].map(|_| set.channels()[rng.index(n)].delay_ms());
+        ends.sort_by(f64::total_cmp);
+        let request = Requirements {
+            kappa: Some(kappa),
+            mu: Some(mu),
+            kth_delay_ms: Some(ends[0]..=ends[1]),
+            ..Requirements::default()
+        };
+        let programs = Programs::new(&set, &all, &request);
+        if programs.best(Objective::Risk).is_some() {
+            compare(&set, &all, &request, &AVERAGES);
+            compare(&set, &all, &request, &[Objective::Rate]);
+            let full = Requirements { full_rate: true, ..request };
+            let plan =
+                plan_for(&set, &full).unwrap_or_else(|error| panic!("{error}\n{set:?}\n{full:?}"));
+            let best = programs.best(Objective::Rate).unwrap();
+            assert!(
+                agree_to(1e-8, plan.averages.rate, best),
+                "{best}: {set:?}\n{full:?}\n{plan:?}"
+            );
+            planned += 1;
+        } else {
+            assert!(plan_for(&set, &request).is_err(), "{set:?}\n{request:?}");
+            refused += 1;
+        }
+    }
+    assert!(planned > 50 && refused > 50, "{planned} {refused}");
+}
+
 #[test]
 fn plans_for_groups_are_the_textbooks_optima() {
     let mut rng = Rng::new(3);

@@ -5,6 +5,8 @@
 pub(crate) mod sets;
 pub(crate) mod simplex;
 
+use std::ops::RangeInclusive;
+
 use simplex::{Answer, Relation, Row, dot};
 use sunder_model::{
     Averages, ChannelSet, ChannelSubset, Objective, Plan, PlanError, PlanRequest, Requirements,
@@ -216,7 +218,14 @@ impl Programs {
     /// over the (k, M) that IV-E leaves. The request's bounds are left out.
     pub(crate) fn new(set: &ChannelSet, all: &[Column], request: &Requirements) -> Self {
         let kept = |column: &&Column| {
-            column.selection.k() >= request.min_k && column.selection.m() >= request.min_m
+            let (k, channels) = (column.selection.k(), column.selection.channels());
+            let mut delays: Vec<f64> =
+                channels.iter().map(|channel| set.channels()[channel].delay_ms()).collect();
+            delays.sort_by(f64::total_cmp);
+            let is_limited = |limit: &RangeInclusive<f64>| !limit.contains(&delays[k - 1]);
+            k >= request.min_k
+                && column.selection.m() >= request.min_m
+                && !request.kth_delay_ms.as_ref().is_some_and(is_limited)
         };
         let columns = all.iter().filter(kept).cloned().collect();
         let rates = set.channels().iter().map(sunder_model::ChannelModel::rate).collect();

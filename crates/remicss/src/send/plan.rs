@@ -1,5 +1,7 @@
 //! The optimal schedule for the current channels.
 
+use std::ops::RangeInclusive;
+
 use model::{
     Averages, ChannelModel, ChannelSet, ChannelSubset, Objective, PlanError, PlanRequest,
     Requirements, Schedule, ShareSelection,
@@ -27,11 +29,19 @@ pub struct PlanGoal {
     pub prefer: Preference,
 }
 
+/// Delays are similar up to this factor: beside twice the lowest round trip, BBR allows for what is
+/// acknowledged at once when a late packet arrives. Over two channels of 20 Mbit/s with 10 and 24
+/// ms, one connection gets twice as much as over one of them.
+const SIMILAR_DELAY_FACTOR: f64 = 2.5;
+
 /// Delays that differ by less, in ms, are similar whatever their ratio: TCP's allowance for
 /// superpackets bridges the difference. Over two channels of 50 Mbit/s with delays of 0.1 and 2.5
 /// ms, one connection (BBR) gets 93 Mbit/s, and 45 if only one of them is used; with 0.1 and 4.7 ms
 /// at 300 Mbit/s, 557.
 const SIMILAR_DELAY_MS: f64 = 5.0;
+
+/// The least part of the rate that is left where channels with similar delays are fewer than mu.
+const MIN_RATE_PART: f64 = 0.75;
 
 /// A schedule and its averages.
 #[derive(Clone, Debug)]
@@ -109,15 +119,17 @@ impl PlanGoal {
         Plan { spare: SpareChannels { channels, shares }, ..plan }
     }
 
-    /// The best schedule over these channels, or over a group of them with similar delays.
-    pub(super) fn plan_in_order(
+    /// The best schedule over these channels, or the best one of symbols with similar delays.
+    fn plan_in_order(
         &self,
         channels: &[ChannelModel],
         up: ChannelSubset,
     ) -> Result<Plan, PlanningError> {
-        let plan = self.plan_over(channels, up)?;
-        let better = self.delay_group(channels, up).and_then(|delay_group| {
-            let better = self.plan_over(channels, delay_group).ok()?;
+        let live = LiveChannels::new(channels, up);
+        let plan = self.plan_over(&live, None)?;
+        let similar = if self.keeps_order { self.similar_delays(&live, &plan) } else { None };
+        let better = similar.and_then(|delays_ms| {
+            let better = self.plan_over(&live, Some(delays_ms)).ok()?;
             let is_as_good =
                 self.cost(&better.averages) <= self.cost(&plan.averages) + COST_TOLERANCE;
             is_as_good.then_some(better)
@@ -133,30 +145,49 @@ impl PlanGoal {
         Self { floor, kappa, mu: self.mu.max(kappa), ..self }
     }
 
-    /// The group of channels with similar delays that has the highest rate, unless it includes all
-    /// channels: no delay in a group is more than twice that of its fastest channel, or more than
-    /// some milliseconds longer.
+    /// The similar delays with which symbols have the highest rate, unless all channels have such:
+    /// none is more than 2.5 times the shortest, or more than some milliseconds longer. A symbol
+    /// has the delay of its kth fastest channel, so slower channels can carry the shares beyond the
+    /// kth. `None` if that would cost more than a stated part of `plan`'s rate, unless the channels
+    /// with these delays are enough for mu.
     ///
-    /// A flow that is kept in order has the delay of its slowest channel. TCP assumes the lowest
+    /// A flow that is kept in order has the delay of its slowest symbols. TCP assumes the lowest
     /// round trip that it has measured, and BBR keeps no more in flight than twice what fits into
-    /// it: if packets in order take more than twice as long, BBR slows down without end. So a slow
-    /// channel costs more than it carries.
-    fn delay_group(&self, channels: &[ChannelModel], up: ChannelSubset) -> Option<ChannelSubset> {
-        if !self.keeps_order {
+    /// it: if packets in order take more than twice as long, BBR slows down without end. So slow
+    /// symbols cost more than they carry.
+    #[expect(clippy::cast_precision_loss, reason = "16 at most")]
+    fn similar_delays(&self, live: &LiveChannels, plan: &Plan) -> Option<RangeInclusive<f64>> {
+        let channels = live.set.channels();
+        let mut delays: Vec<f64> = channels.iter().map(ChannelModel::delay_ms).collect();
+        delays.sort_by(f64::total_cmp);
+        let similar = |fastest: &f64| {
+            let most = (SIMILAR_DELAY_FACTOR * fastest).max(fastest + SIMILAR_DELAY_MS);
+            let count = delays.partition_point(|delay| *delay <= most);
+            *fastest..=delays[count.saturating_sub(1)]
+        };
+        let mut ranges: Vec<RangeInclusive<f64>> = delays.iter().map(similar).collect();
+        // Of ranges with the same end, the first includes the others.
+        ranges.dedup_by(|range, before| range.end() <= before.end());
+        if ranges.len() == 1 {
             return None;
         }
-        let delay = |channel: usize| channels[channel].delay_ms();
-        let delay_groups = up.iter().map(|fastest| {
-            let most = delay(fastest) + delay(fastest).max(SIMILAR_DELAY_MS);
-            let is_similar = |other: &usize| (delay(fastest)..=most).contains(&delay(*other));
-            up.iter().filter(is_similar).collect::<ChannelSubset>()
+        let rated = ranges.into_iter().filter_map(|range| {
+            let rate = self.best_rate(live, &range)?;
+            let count = delays.iter().filter(|delay| range.contains(delay)).count();
+            let is_enough = count as f64 >= self.mu || rate >= MIN_RATE_PART * plan.averages.rate;
+            is_enough.then_some((range, rate))
         });
-        let rated = delay_groups.filter_map(|delay_group| {
-            let live = LiveChannels::new(channels, delay_group);
-            Some((delay_group, live.set.best_rate(self.mu)?))
-        });
-        let best = rated.max_by(|(_, one), (_, other)| one.total_cmp(other));
-        best.map(|(delay_group, _)| delay_group).filter(|delay_group| *delay_group != up)
+        // Of equal rates, that with the shorter delays.
+        let is_higher = |rate: f64, other: f64| rate > (1.0 + RATE_TOLERANCE) * other;
+        let best = rated.reduce(|best, next| if is_higher(next.1, best.1) { next } else { best });
+        best.map(|(range, _)| range)
+    }
+
+    /// The highest rate of symbols with these delays.
+    fn best_rate(&self, live: &LiveChannels, delays_ms: &RangeInclusive<f64>) -> Option<f64> {
+        let request = self.request(live.set.len(), Some(delays_ms.clone())).ok()?;
+        let plan = live.set.plan(&request.with_objectives(Vec::new())).ok()?;
+        Some(plan.averages.rate)
     }
 
     /// The value that the objective minimises.
@@ -170,13 +201,13 @@ impl PlanGoal {
         }
     }
 
+    /// The best plan at the highest rate of symbols with these delays.
     fn plan_over(
         &self,
-        channels: &[ChannelModel],
-        subset: ChannelSubset,
+        live: &LiveChannels,
+        delays_ms: Option<RangeInclusive<f64>>,
     ) -> Result<Plan, PlanningError> {
-        let live = LiveChannels::new(channels, subset);
-        let request = self.request(live.set.len(), usize::from(self.floor).max(1))?;
+        let request = self.request(live.set.len(), delays_ms)?;
         // The objectives after the first only break ties. If there is no plan with them, the first
         // one is enough.
         let plan = live
@@ -191,7 +222,12 @@ impl PlanGoal {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "16 at most")]
-    fn request(&self, n: usize, floor: usize) -> Result<PlanRequest, PlanError> {
+    fn request(
+        &self,
+        n: usize,
+        kth_delay_ms: Option<RangeInclusive<f64>>,
+    ) -> Result<PlanRequest, PlanError> {
+        let floor = usize::from(self.floor).max(1);
         let mu = self.mu.min(n as f64);
         let kappa = self.kappa.min(mu).max(floor as f64);
         let mut objectives = vec![self.objective];
@@ -202,6 +238,7 @@ impl PlanGoal {
             mu: Some(mu.max(kappa)),
             full_rate: true,
             min_k: floor,
+            kth_delay_ms,
             objectives,
             ..Requirements::default()
         };
@@ -209,8 +246,9 @@ impl PlanGoal {
     }
 }
 
-/// Costs that differ by less are equal.
+/// Costs that differ by less are equal, and so are rates that differ by less than this part.
 const COST_TOLERANCE: f64 = 1e-9;
+const RATE_TOLERANCE: f64 = 1e-6;
 
 /// The channels that a plan may use, as a set of their own: the model plans for all channels of a
 /// set, whose indices have no gaps.
@@ -321,11 +359,43 @@ mod tests {
         // channel.
         assert_eq!(used(goal(1.0, 1.0, 1), &pair([0.2, 5.1], [50.0, 20.0], same)), [true, true]);
         assert_eq!(used(goal(1.0, 1.0, 1), &pair([0.2, 5.3], [50.0, 20.0], same)), [true, false]);
+        // Nor is some more.
+        assert_eq!(used(goal(1.0, 1.0, 1), &pair([20.0, 50.0], [50.0, 50.0], same)), [true, true]);
+        assert_eq!(used(goal(1.0, 1.0, 1), &pair([20.0, 51.0], [50.0, 50.0], same)), [true, false]);
         // Both are needed.
         assert_eq!(used(goal(2.0, 2.0, 2), &fibre_and_mobile), [true, true]);
         // It would be less private.
         let watched = pair([5.0, 40.0], [300.0, 30.0], [0.5, 0.1]);
         assert_eq!(used(goal(1.0, 1.0, 1), &watched), [true, true]);
+    }
+
+    #[test]
+    fn a_slow_channel_carries_shares_that_others_can_do_without() {
+        let channel = |delay| ChannelModel::new(Risk(0.0), Loss(0.0), delay, 20.0).unwrap();
+        let planned = |goal: PlanGoal, delays: &[f64]| {
+            let channels: Vec<ChannelModel> = delays.iter().map(|delay| channel(*delay)).collect();
+            let plan = goal.plan(&channels, ChannelSubset::first(channels.len())).unwrap();
+            let kth = |selection: &ShareSelection| {
+                let mut own: Vec<f64> = selection.channels().iter().map(|i| delays[i]).collect();
+                own.sort_by(f64::total_cmp);
+                own[selection.k() - 1]
+            };
+            let entries = plan.schedule.entries().iter();
+            let slowest = entries.map(|(selection, _)| kth(selection)).fold(0.0, f64::max);
+            (plan.averages.rate, slowest)
+        };
+        let is_near = |(rate, slowest): (f64, f64), expected: (f64, f64)| {
+            assert!((rate - expected.0).abs() < 1e-6, "{rate}, {slowest}");
+            assert!((slowest - expected.1).abs() < 1e-9, "{rate}, {slowest}");
+        };
+        let unequal = [1.6, 4.6, 10.6, 60.6];
+        is_near(planned(goal(2.0, 2.5, 2), &unequal), (30.0, 10.6));
+        let unordered = PlanGoal { keeps_order: false, ..goal(2.0, 2.5, 2) };
+        is_near(planned(unordered, &unequal), (32.0, 60.6));
+        // Symbols of two channels have similar delays, but too low a rate.
+        is_near(planned(goal(2.0, 2.5, 2), &[1.6, 4.6, 16.6, 60.6]), (32.0, 60.6));
+        // Two channels are enough for mu.
+        is_near(planned(goal(2.0, 2.0, 2), &[1.6, 4.6, 60.6, 200.6]), (20.0, 4.6));
     }
 
     fn plan_of(kappa: f64, mu: f64, prefer: Preference, channels: &[(f64, f64)]) -> Plan {
