@@ -95,6 +95,9 @@ pub struct ChannelStatus {
     pub state_in: Option<String>,
     /// The time since which it is missing from the association, in seconds.
     pub missing_s: Option<f64>,
+    /// The time since which no packet waits for it, as it would cost much rate, in seconds: it gets
+    /// a share of a packet if it is ready.
+    pub spare_s: Option<f64>,
     /// The configured risk. Absent if no channel has one.
     pub risk: Option<f64>,
     /// The estimated rate, in Mbit/s. Absent without a peer.

@@ -118,7 +118,8 @@ impl Tunnel {
             requests,
             sending: to_sending.clone(),
             sending_waker: sending_waker.clone(),
-            predicted: Arc::default(),
+            clock,
+            current: Arc::default(),
         };
         let receiving = ReceivingThread {
             device: Arc::clone(&device),
@@ -145,7 +146,7 @@ impl Tunnel {
             shared: Arc::clone(&sending.shared),
             sending: Arc::clone(&sending.counts),
             receiving: Arc::clone(&receiving.counts),
-            predicted: Arc::clone(&planning.predicted),
+            plan: Arc::clone(&planning.current),
         };
         Ok(Self { device, sending, receiving, planning, status_source, stopper })
     }

@@ -59,8 +59,8 @@ impl CookieQuorum {
         self.pending.remove(&channel);
     }
 
-    /// The path of a channel is lost, or is not any more. While it is, the channel is not waited for
-    /// if enough others have brought their cookie.
+    /// The path of a channel is lost, or is not any more. While it is, the channel is not waited
+    /// for if enough others have brought their cookie.
     pub(crate) fn handle_path(&mut self, channel: usize, is_unusable: bool) {
         if is_unusable {
             self.unusable.insert(channel);

@@ -36,8 +36,8 @@ use crate::protocol::record::{
 /// 0.2 s, 0.4 s and so on, each time twice as long.
 pub const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long the record waits for further shares once enough channels have brought theirs. Then it is
-/// taken without them.
+/// How long the record waits for further shares once enough channels have brought theirs. Then it
+/// is taken without them.
 pub const LATE_SHARE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The same if the shares that have arrived make no record: some of them may be an attacker's. Then
@@ -414,8 +414,8 @@ impl Incoming {
         }
     }
 
-    /// The next record's header, or all of it, is not valid. If it was taken without late shares, it
-    /// waits for them again. Returns whether that is so.
+    /// The next record's header, or all of it, is not valid. If it was taken without late shares,
+    /// it waits for them again. Returns whether that is so.
     fn waits_for_skipped(&mut self) -> bool {
         let is_skipped = self.shares.awaited().count() < self.shares.live().count();
         if is_skipped {

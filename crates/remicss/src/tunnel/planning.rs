@@ -3,6 +3,7 @@
 
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use model::{Averages, ChannelModel, ChannelSubset};
 use sharing::{RandomError, RandomSource};
@@ -10,7 +11,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use super::sending::Command;
-use super::shared::lock;
+use super::shared::{Clock, lock};
 use super::waker::Waker;
 use crate::config::SchedulerKind;
 use crate::endpoint::outbound::{SenderConfig, SenderUpdate};
@@ -18,6 +19,7 @@ use crate::endpoint::shared_state::ChannelSnapshot;
 use crate::send::plan::{Plan, PlanGoal, PlanningError};
 use crate::send::schedule::{DynamicScheduler, MeanThresholdError, PlannedScheduler, Scheduler};
 use crate::send::sender::SenderError;
+use crate::wire::datagram::MAX_CHANNELS;
 use crate::wire::keys::Keys;
 
 /// A plan is logged again when its rate has changed by this factor: learnt rates change with each
@@ -56,8 +58,42 @@ pub(super) struct PlanningThread {
     pub(super) requests: Receiver<Request>,
     pub(super) sending: Sender<Command>,
     pub(super) sending_waker: Waker,
-    /// The model's averages of the current plan.
-    pub(super) predicted: Arc<Mutex<Option<Averages>>>,
+    pub(super) clock: Clock,
+    pub(super) current: Arc<Mutex<CurrentPlan>>,
+}
+
+/// What the status shows of the current plan.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CurrentPlan {
+    /// The model's averages for it, if there is one.
+    pub(super) averages: Option<Averages>,
+    /// Since when each channel is spare, if it is.
+    pub(super) spare_since: [Option<Duration>; MAX_CHANNELS],
+}
+
+impl CurrentPlan {
+    /// Updates it, and logs the channels that are spare now, or no longer.
+    fn update(&mut self, plan: Option<&Plan>, now: Duration) {
+        self.averages = plan.map(|plan| plan.averages);
+        let spare = plan.map(|plan| plan.spare.channels).unwrap_or_default();
+        for (index, since) in self.spare_since.iter_mut().enumerate() {
+            let number = index + 1;
+            match (spare.contains(index), *since) {
+                (true, None) => {
+                    warn!(
+                        "channel {number}: no packet waits for it, as it carries too little or loses \
+                         too much beside the others (prefer = \"rate\")"
+                    );
+                    *since = Some(now);
+                }
+                (false, Some(_)) => {
+                    info!("channel {number}: packets wait for it again");
+                    *since = None;
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 impl PlanningThread {
@@ -75,7 +111,7 @@ impl PlanningThread {
                 goal = self.goal.with_floor(keys.floor);
             }
             let planned = goal.plan(&request.snapshot.channels, request.snapshot.up);
-            *lock(&self.predicted) = planned.as_ref().ok().map(|plan| plan.averages);
+            lock(&self.current).update(planned.as_ref().ok(), self.clock.now());
             match self.update(goal, &request, planned, &mut logged) {
                 Ok(update) => {
                     // If nobody receives, the tunnel stops.
@@ -184,7 +220,7 @@ fn log(
 mod tests {
     use std::sync::mpsc;
     use std::thread;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use model::{Loss, Objective, Risk};
     use udp::Batch;
@@ -242,7 +278,8 @@ mod tests {
             requests,
             sending,
             sending_waker: Waker::new().unwrap(),
-            predicted: Arc::default(),
+            clock: Clock(Instant::now()),
+            current: Arc::default(),
         };
         let update = |outbound: &mut Outbound| match commands.recv_timeout(Duration::from_secs(10))
         {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use model::{Averages, ChannelSet, Schedule, ShareSelection};
 
+use super::planning::CurrentPlan;
 use super::receiving::ReceivingCounts;
 use super::sending::SendingCounts;
 use super::shared::{Clock, lock};
@@ -24,7 +25,7 @@ pub struct StatusSource {
     pub(super) shared: Arc<Mutex<SharedState>>,
     pub(super) sending: Arc<Mutex<SendingCounts>>,
     pub(super) receiving: Arc<Mutex<ReceivingCounts>>,
-    pub(super) predicted: Arc<Mutex<Option<Averages>>>,
+    pub(super) plan: Arc<Mutex<CurrentPlan>>,
 }
 
 impl StatusSource {
@@ -34,7 +35,8 @@ impl StatusSource {
         let sending = lock(&self.sending).clone();
         let receiving = lock(&self.receiving).clone();
         // Without a peer there is no plan.
-        let predicted = lock(&self.predicted).filter(|_| receiving.is_associated);
+        let plan = lock(&self.plan).clone();
+        let predicted = plan.averages.filter(|_| receiving.is_associated);
         Status {
             device: self.device.clone(),
             uptime_s: now.as_secs_f64(),
@@ -49,7 +51,7 @@ impl StatusSource {
                 rate_mbit: averages.rate,
             }),
             mtu: receiving.mtu,
-            channels: self.channels(now, &sending, &receiving),
+            channels: self.channels(now, &sending, &receiving, &plan),
             waited: self.waited(now, &receiving),
             dropped: dropped(&sending, &receiving),
         }
@@ -103,6 +105,7 @@ impl StatusSource {
         now: Duration,
         sending: &SendingCounts,
         receiving: &ReceivingCounts,
+        plan: &CurrentPlan,
     ) -> Vec<ChannelStatus> {
         let shared = lock(&self.shared);
         let missing = if shared.monitor.is_some() { shared.missing.clone() } else { Vec::new() };
@@ -128,6 +131,9 @@ impl StatusSource {
                 state_out: known.map(|known| state(known.estimate.state).into()),
                 state_in: known.map(|known| state(known.incoming).into()),
                 missing_s: missing.map(|since| now.saturating_sub(since).as_secs_f64()),
+                spare_s: plan.spare_since[index]
+                    .filter(|_| known.is_some())
+                    .map(|since| now.saturating_sub(since).as_secs_f64()),
                 risk: self.if_known(*risk),
                 rate_mbit: known.map(|known| mbit(known.estimate.known_bps)),
                 rate_from: known.map(|known| source(known.estimate.source).into()),

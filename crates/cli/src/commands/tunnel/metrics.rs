@@ -79,6 +79,16 @@ pub(super) const METRICS: &[Metric<Status>] = &[
             of_channels(status, samples, missing);
         },
     ),
+    gauge(
+        "sunder_tunnel_channel_spare_seconds",
+        "How long no packet has waited for it, as it would cost much rate; 0 if packets do.",
+        |status, samples| {
+            let spare = |channel: &ChannelStatus| {
+                channel.state_in.as_ref().map(|_| channel.spare_s.unwrap_or_default())
+            };
+            of_channels(status, samples, spare);
+        },
+    ),
     gauge("sunder_tunnel_mtu_bytes", "The MTU of the device.", |status, samples| {
         samples.add(&[], status.0.mtu);
     }),

@@ -15,12 +15,30 @@ pub(super) fn page(now: &Status, before: Option<&Status>) -> String {
     let second = COLUMNS.map(|(_, side)| side);
     let averages = aligned(&first, &averages(now, before));
     let channels = aligned(&second, &channels(now, before));
-    let black_holes = black_holes(&now.channels);
+    let troubles = troubles(&now.channels);
     let dropped = dropped(&now.dropped, &now.channels);
-    format!("{running}\n\n{averages}\n{channels}{black_holes}{dropped}")
+    format!("{running}\n\n{averages}\n{channels}{troubles}{dropped}")
 }
 
-/// The channels whose paths lose packets that they carried before, a line each.
+/// What is wrong with channels, a line each.
+fn troubles(channels: &[ChannelStatus]) -> String {
+    let lines = black_holes(channels) + &spare_channels(channels);
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
+
+/// The channels that no packet waits for.
+fn spare_channels(channels: &[ChannelStatus]) -> String {
+    let line = |(index, channel): (usize, &ChannelStatus)| {
+        let (number, since) = (index + 1, channel.spare_s?);
+        Some(format!(
+            "channel {number}: no packet has waited for it for {since:.0} s, as it carries too little \
+             or loses too much beside the others\n"
+        ))
+    };
+    channels.iter().enumerate().filter_map(line).collect()
+}
+
+/// The channels whose paths lose packets that they carried before.
 fn black_holes(channels: &[ChannelStatus]) -> String {
     let line = |(index, channel): (usize, &ChannelStatus)| {
         let (former, since) = (channel.former_mtu?, channel.black_hole_s?);
@@ -30,8 +48,7 @@ fn black_holes(channels: &[ChannelStatus]) -> String {
              ICMP; its path's MTU is {mtu}\n"
         ))
     };
-    let lines: String = channels.iter().enumerate().filter_map(line).collect();
-    if lines.is_empty() { lines } else { format!("\n{lines}") }
+    channels.iter().enumerate().filter_map(line).collect()
 }
 
 /// The channels that are missing from the association, and for how long.
@@ -127,7 +144,7 @@ fn channels(now: &Status, before: Option<&Status>) -> Vec<[String; 11]> {
         [
             (index + 1).to_string(),
             format_number(channel.risk, 2, ""),
-            known(&channel.state_out),
+            channel.spare_s.map_or_else(|| known(&channel.state_out), |_| "spare".into()),
             percent(channel.loss_out),
             format_number(channel.delay_ms, 1, " ms"),
             format_number(channel.rate_mbit, 1, ""),
@@ -160,6 +177,7 @@ mod tests {
             state_out: None,
             state_in: None,
             missing_s: None,
+            spare_s: None,
             risk: None,
             rate_mbit: None,
             rate_from: None,
@@ -222,6 +240,17 @@ mod tests {
                     MTU is 1400";
         assert_eq!(page.lines().filter(|shown| *shown == line).count(), 1, "{page}");
         assert!(!page.contains("channel 1: "), "{page}");
+    }
+
+    #[test]
+    fn spare_channels_are_named() {
+        let mut now = alone();
+        now.channels[0].spare_s = Some(12.3);
+        let page = page(&now, None);
+        let line = "channel 1: no packet has waited for it for 12 s, as it carries too little or loses \
+                    too much beside the others";
+        assert_eq!(page.lines().filter(|shown| *shown == line).count(), 1, "{page}");
+        assert_eq!(words(&page)[10][..3], ["1", "–", "spare"], "{page}");
     }
 
     #[test]

@@ -213,8 +213,8 @@ impl Shares {
         join(&mut self.joiner, channels, &self.buffer, (self.room, self.start), out);
     }
 
-    /// Whether the next bytes of every channel that is waited for are consistent with `joined`, which was joined from
-    /// `channels`.
+    /// Whether the next bytes of every channel that is waited for are consistent with `joined`,
+    /// which was joined from `channels`.
     pub(super) fn agree_with(&mut self, channels: &[usize], joined: &[u8]) -> bool {
         let others: Vec<usize> =
             self.awaited().filter(|channel| !channels.contains(channel)).collect();

@@ -175,8 +175,8 @@ impl Stream {
         if self.has_received_all { LATE_CHANNEL_TIMEOUT } else { STALLED_CHANNEL_TIMEOUT }
     }
 
-    /// When a channel is lost because its shares are too late. While the application takes delivered
-    /// bytes, none are read.
+    /// When a channel is lost because its shares are too late. While the application takes
+    /// delivered bytes, none are read.
     fn behind_deadline(&self) -> Option<Duration> {
         let (since, _) = self.timers.behind_since.iter().flatten().min()?;
         let is_reading = self.is_receiving() || self.awaits_late();
