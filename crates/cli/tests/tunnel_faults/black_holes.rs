@@ -123,7 +123,7 @@ fn start(settings: &str, hole: Option<Hole>) -> Pair {
     }
     let channels: Vec<Channel> = over(&network, &["a", "b"])
         .into_iter()
-        .map(|channel| Channel { rate_mbit: 20, ..channel })
+        .map(|channel| Channel { rate_mbit: Some(20), ..channel })
         .collect();
     let pair = Pair::start(network, settings, &channels);
     for end in ["client", "server"] {
@@ -140,7 +140,7 @@ fn start_with_ipv6(hole: Hole) -> Pair {
     let channel = |link: &str| {
         let address = format!("[fd00::{}]:{PORT}", network.address("server", link).unwrap());
         let server = address.parse().unwrap();
-        Channel { rate_mbit: 20, ..Channel::new(server, server) }
+        Channel { rate_mbit: Some(20), ..Channel::new(server, server) }
     };
     let channels = ["a", "b"].map(channel);
     let pair = Pair::start(network, "kappa = 2\nmu = 2", &channels);
