@@ -167,17 +167,18 @@ impl Outgoing {
 
     pub(super) fn estimates(&self, now: Duration) -> Vec<Estimate> {
         let half_us = self.round_trips.min(now).unwrap_or(0) / 2;
-        // If the rates of all channels change together, their proportions stay.
-        let phase = if self.channels.iter().all(Channel::is_probed) {
-            Phase::Cruise
-        } else {
-            ProbeCycle::phase(self.prober.phase_number())
+        // If the rates of all channels change together, their proportions stay. A channel that has
+        // fallen needs more of a load that does not fill the others.
+        let are_together = self.channels.iter().all(Channel::is_probed);
+        let phase = ProbeCycle::phase(self.prober.phase_number());
+        let phase_of = |channel: &Channel| {
+            if are_together && !channel.has_fallen() { Phase::Cruise } else { phase }
         };
         let estimate = |channel: &Channel| Estimate {
             loss: channel.rate.lasting_loss(channel.loss.value()),
             measured: channel.loss.measured(),
             delay_ms: milliseconds(half_us + channel.lag.median(now).unwrap_or(0)),
-            rate_bps: channel.rate.planned_bps(phase),
+            rate_bps: channel.rate.planned_bps(phase_of(channel)),
             known_bps: channel.rate.known_bps(),
             source: channel.rate.source(),
             state: channel.state,
@@ -197,7 +198,7 @@ impl Outgoing {
     }
 
     pub(super) fn slowest_bps(&self) -> u64 {
-        self.channels.iter().map(|channel| channel.rate.known_bps()).min().unwrap_or(u64::MAX)
+        self.channels.iter().map(|channel| channel.rate.measuring_bps()).min().unwrap_or(u64::MAX)
     }
 
     fn is_busy(&self, totals: &[SentCounts], passed: Duration) -> bool {
@@ -289,6 +290,13 @@ impl Rate {
         }
     }
 
+    fn measuring_bps(&self) -> u64 {
+        match self {
+            Self::Configured(rate) => *rate,
+            Self::Learnt(learner) => learner.measuring_bps(),
+        }
+    }
+
     fn source(&self) -> RateSource {
         match self {
             Self::Configured(_) => RateSource::Configured,
@@ -311,6 +319,10 @@ impl Channel {
     /// Whether it follows the phases of the probe cycle.
     fn is_probed(&self) -> bool {
         matches!(&self.rate, Rate::Learnt(learner) if learner.is_probed())
+    }
+
+    fn has_fallen(&self) -> bool {
+        matches!(&self.rate, Rate::Learnt(learner) if learner.has_fallen())
     }
 
     fn is_tested(&self) -> bool {

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -125,7 +124,7 @@ impl Path {
 
     /// Registers a connection until the result is dropped, which must be before the connection is
     /// closed.
-    pub(crate) fn register(self: &Arc<Self>, connection: &TcpStream) -> Registration {
+    pub(crate) fn register(self: &Arc<Self>, connection: &impl AsRawFd) -> Registration {
         let socket = connection.as_raw_fd();
         extend_keepalive(socket);
         let mut connections = self.connections();

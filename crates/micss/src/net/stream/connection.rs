@@ -5,11 +5,13 @@ use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::time::sleep;
 use tracing::field::display;
 use tracing::warn;
 
@@ -19,6 +21,10 @@ use crate::net::stream::open_count::are_many_open;
 use crate::net::tcp_info::set_receive_buffer;
 use crate::protocol::incoming::Loss;
 use crate::protocol::receive_buffer::ReceiveBuffer;
+
+/// How long a connection that is too far behind is observed: longer than the failure detector needs
+/// for a channel in use.
+const OBSERVATION: Duration = Duration::from_secs(5);
 
 /// A channel's connection, and the metrics of the channel.
 pub(crate) struct ChannelConnection {
@@ -82,6 +88,7 @@ impl ChannelConnection {
         self.is_given_up = true;
         // What the system says of a closed connection says nothing of the path.
         self.registration = None;
+        let is_observed = why == Loss::Slow && self.observe_for_a_while();
         if self.lose(why)
             && let Some(so_often) = self.metrics.happened(why)
         {
@@ -89,8 +96,24 @@ impl ChannelConnection {
             let peer = self.socket.peer_addr().ok().map(display);
             warn!(channel = self.place + 1, peer, %why, so_often, "a stream goes on without a channel");
         }
-        // It may be broken already.
-        let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
+        if !is_observed {
+            // It may be broken already.
+            let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Leaves the connection open for some seconds, registered with its path: a channel that is
+    /// behind may be lost, which the path notices by its connections only. Returns whether it does.
+    fn observe_for_a_while(&self) -> bool {
+        let Some(path) = self.path.as_ref() else { return false };
+        let Ok(socket) = SockRef::from(&self.socket).try_clone() else { return false };
+        let registration = path.register(&socket);
+        tokio::spawn(async move {
+            sleep(OBSERVATION).await;
+            drop(registration);
+            let _ = socket.shutdown(Shutdown::Both);
+        });
+        true
     }
 
     /// The stream waits for another in its place: closes it in both directions.
@@ -212,5 +235,18 @@ mod tests {
         assert_eq!(path.connection_count(), 1);
         connection.give_up(Loss::Stalled);
         assert_eq!(path.connection_count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_too_far_behind_is_observed() {
+        let (mut connection, _) = connection().await;
+        let server = ([127, 0, 0, 1], 9).into();
+        let route = Channel { server, source: None, device: None, preamble: b"" };
+        let events = Arc::new(PathEvents::new());
+        let path = Arc::new(Path::new((0, "channel 1".into()), None, route, events));
+        connection.watch(&path);
+        connection.give_up(Loss::Slow);
+        drop(connection);
+        assert_eq!(path.connection_count(), 1);
     }
 }

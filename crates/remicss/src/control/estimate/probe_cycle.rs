@@ -6,8 +6,8 @@
 const MIN_PROBE_INTERVAL: u32 = 4;
 const MAX_PROBE_INTERVAL: u32 = 64;
 
-/// The maximum while a channel carries less than usual.
-const MAX_FALLEN_INTERVAL: u32 = 8;
+/// The number while a channel carries less than usual.
+const FALLEN_PROBE_INTERVAL: u32 = 4;
 
 /// The maximum number of intervals to wait for a probe's result, since control shares may be lost.
 const MAX_RESULT_WAIT: u32 = 8;
@@ -105,10 +105,7 @@ impl ProbeCycle {
         self.result = Some(result);
         (self.intervals_left, self.interval) = match result {
             ProbeResult::Same => (self.interval, (2 * self.interval).min(MAX_PROBE_INTERVAL)),
-            ProbeResult::Fallen => {
-                let interval = self.interval.min(MAX_FALLEN_INTERVAL);
-                (interval, (2 * interval).min(MAX_FALLEN_INTERVAL))
-            }
+            ProbeResult::Fallen => (FALLEN_PROBE_INTERVAL, FALLEN_PROBE_INTERVAL),
             _ => (MIN_PROBE_INTERVAL, MIN_PROBE_INTERVAL),
         };
     }

@@ -40,6 +40,11 @@ impl UsualRate {
         }
     }
 
+    /// The rate in bit/s; 0 if it is not known yet.
+    pub(super) fn rate(&self) -> f64 {
+        self.rate
+    }
+
     /// Whether this rate has fallen: the channel usually carries clearly more.
     pub(super) fn is_above(&self, rate: f64) -> bool {
         rate < FALLEN_FRACTION * self.rate

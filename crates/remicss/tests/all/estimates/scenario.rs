@@ -260,6 +260,13 @@ impl Scenario {
         *self.network.conditions_mut(end.links[channel]) = end.paths[channel].conditions();
     }
 
+    /// The known rate of a channel, relative to that of the path: not that to plan with.
+    #[expect(clippy::cast_precision_loss, reason = "numbers are small")]
+    pub(crate) fn known_part(&self, channel: usize) -> f64 {
+        let actual = self.ends[0].paths[channel].rate_bps;
+        self.estimates()[channel].known_bps as f64 / actual as f64
+    }
+
     /// The rate of a channel, relative to that of the path.
     #[expect(clippy::cast_precision_loss, reason = "numbers are small")]
     pub(crate) fn part(&self, channel: usize) -> f64 {
