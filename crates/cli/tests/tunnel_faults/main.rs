@@ -80,24 +80,23 @@ fn main() -> ExitCode {
         strangers::a_flood_does_not_change_the_tunnel,
         strangers::a_client_connects_during_a_flood,
         changed_channels::a_channel_that_lost_most_datagrams_is_used_again_at_mu_3,
-        changed_channels::a_channel_that_lost_most_datagrams_is_used_again_at_mu_2_5,
-        changed_channels::a_channel_that_lost_some_datagrams_is_used_again,
         changed_channels::a_channel_that_lost_datagrams_carries_udp_again,
         changed_channels::a_channel_that_lost_long_datagrams_is_used_again_at_kappa_2,
+        unequal_delays::one_bbr_connection_fills_channels_of_unequal_delay,
+        random_faults::channels_recover_from_random_faults,
+    ];
+    // They measure an idle machine, or take long.
+    let measures = tests![
+        changed_channels::a_channel_that_lost_most_datagrams_is_used_again_at_mu_2_5,
+        changed_channels::a_channel_that_lost_some_datagrams_is_used_again,
         changed_channels::a_channel_that_lost_long_datagrams_is_used_again_at_kappa_1,
         changed_channels::a_rate_limit_that_appears_is_found_at_kappa_2_mu_2,
         changed_channels::a_rate_limit_that_appears_is_found_at_kappa_1_mu_2,
         changed_channels::a_channel_whose_rate_alternates_is_used_at_mu_2,
         changed_channels::a_channel_whose_rate_alternates_is_used_at_mu_2_5,
         changed_channels::a_channel_whose_rate_alternates_is_used_at_mu_3,
-        unequal_delays::one_bbr_connection_fills_channels_of_unequal_delay,
-        random_faults::channels_recover_from_random_faults,
-    ];
-    // They measure an idle machine.
-    let measures = tests![
         strangers::a_flood_costs_less_than_a_tenth,
         unequal_delays::congestion_controls_over_unequal_delays,
-        // It takes an hour.
         black_holes::every_black_hole_is_left,
     ];
     tests.extend(measures.into_iter().map(|test| test.with_ignored_flag(true)));

@@ -26,6 +26,14 @@ pub const MAX_RECORD: usize = HEADER_LEN + MAX_PAYLOAD;
 /// The longest record that opens a stream: a request has a name of 255 bytes at most.
 pub const MAX_OPENING: usize = 512;
 
+/// The length of each key, and of the name, in the payload of [`Kind::Opened`].
+pub(crate) const REJOIN_KEY_LEN: usize = 16;
+
+/// The length of the payload of [`Kind::Opened`] over so many channels.
+pub const fn opened_len(channels: usize) -> usize {
+    REJOIN_KEY_LEN * (1 + channels)
+}
+
 /// The maximum length of a record until a stream proves to be a bulk transfer, in bytes.
 pub(crate) const SMALL_RECORD: usize = 4 << 10;
 

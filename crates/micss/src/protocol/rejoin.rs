@@ -15,9 +15,10 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::protocol::outgoing::Outgoing;
+use crate::protocol::record::REJOIN_KEY_LEN;
 
 /// The length of a stream's name, and of a key, in bytes.
-const KEY_LEN: usize = 16;
+const KEY_LEN: usize = REJOIN_KEY_LEN;
 
 /// The length of the server's answer to a client that takes a channel's place, in bytes.
 pub(crate) const ANSWER_LEN: usize = HEADER_LEN + 16 + PROOF_LEN;

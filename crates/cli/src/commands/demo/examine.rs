@@ -9,6 +9,7 @@ use std::thread;
 
 use micss::record;
 
+use super::CHANNELS;
 use super::histogram::{Histogram, Verdict, verdict};
 use super::samples::{SAMPLE_LEN, Samples};
 use super::source::{FIRST_LEN, piece_len};
@@ -28,9 +29,9 @@ const MESSAGE_MAGIC: [u8; 4] = *b"SNDR";
 /// the confirm.
 const HANDSHAKE_MESSAGES: usize = 2;
 
-/// The position of the service's first bytes. Before them are a record without payload, which
-/// reports that the service is connected, and the header of the next record.
-const FIRST_PAYLOAD: u64 = 2 * record::HEADER_LEN as u64;
+/// The position of the service's first bytes. Before them are a record that reports that the
+/// service is connected, with keys for the channels, and the header of the next record.
+const FIRST_PAYLOAD: u64 = (2 * record::HEADER_LEN + record::opened_len(CHANNELS as usize)) as u64;
 
 /// Captured bytes.
 pub(super) struct Capture {
