@@ -224,14 +224,19 @@ mod tests {
         assert_eq!((channel.broken, channel.tampered), (1, 0));
     }
 
-    #[tokio::test]
-    async fn a_connection_that_is_given_up_says_nothing_of_its_path() {
+    async fn watched_connection() -> (ChannelConnection, Arc<Path>) {
         let (mut connection, _) = connection().await;
         let server = ([127, 0, 0, 1], 9).into();
         let route = Channel { server, source: None, device: None, preamble: b"" };
         let events = Arc::new(PathEvents::new());
         let path = Arc::new(Path::new((0, "channel 1".into()), None, route, events));
         connection.watch(&path);
+        (connection, path)
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_given_up_says_nothing_of_its_path() {
+        let (mut connection, path) = watched_connection().await;
         assert_eq!(path.connection_count(), 1);
         connection.give_up(Loss::Stalled);
         assert_eq!(path.connection_count(), 0);
@@ -239,12 +244,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_is_too_far_behind_is_observed() {
-        let (mut connection, _) = connection().await;
-        let server = ([127, 0, 0, 1], 9).into();
-        let route = Channel { server, source: None, device: None, preamble: b"" };
-        let events = Arc::new(PathEvents::new());
-        let path = Arc::new(Path::new((0, "channel 1".into()), None, route, events));
-        connection.watch(&path);
+        let (mut connection, path) = watched_connection().await;
         connection.give_up(Loss::Slow);
         drop(connection);
         assert_eq!(path.connection_count(), 1);
