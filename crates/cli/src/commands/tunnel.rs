@@ -98,7 +98,7 @@ fn help() -> String {
     format!(
         "Example: sunder tunnel --config tunnel.toml, with this in tunnel.toml\n\n{CLIENT}\n\
          and this at the other end\n\n{SERVER}\n\
-         Further settings, above the first [[channel]]: objective, scheduler, min_threshold,\n\
+         Further settings, above the first [[channel]]: objective, prefer, scheduler, min_threshold,\n\
          min_channels, tamper_code, rng, order, reassembly_mib, roaming, device (the tunnel's),\n\
          allowed, mtu. docs/guides/tunnel.md has a table of them."
     )
