@@ -152,27 +152,26 @@ impl<T> Network<T> {
     }
 
     /// Sends a datagram. It arrives whole, once, twice or not at all, and may overtake others.
-    /// Returns whether it will arrive; a seized link's attacker has not decided that yet.
+    /// Returns when it will arrive first; `None` if it is lost, or if a seized link's attacker has
+    /// not decided that yet.
     ///
     /// # Panics
     /// If the link is of another network.
-    pub fn send_datagram(&mut self, link: LinkId, bytes: Vec<u8>) -> bool {
+    pub fn send_datagram(&mut self, link: LinkId, bytes: Vec<u8>) -> Option<Duration> {
         if self.links[link.0].is_seized {
             self.schedule(self.now, Event::Intercepted { link, bytes });
-            return false;
+            return None;
         }
         self.pass_datagram(link, bytes)
     }
 
     /// The attacker sends a datagram on a link of which it holds the near end: it passes through
-    /// the link's conditions. Returns whether it will arrive.
+    /// the link's conditions. Returns when it will arrive first; `None` if it is lost.
     ///
     /// # Panics
     /// If the link is of another network.
-    pub fn pass_datagram(&mut self, link: LinkId, bytes: Vec<u8>) -> bool {
-        let Some(departure) = self.links[link.0].departure(self.now, bytes.len()) else {
-            return false;
-        };
+    pub fn pass_datagram(&mut self, link: LinkId, bytes: Vec<u8>) -> Option<Duration> {
+        let departure = self.links[link.0].departure(self.now, bytes.len())?;
         let Conditions {
             min_delay,
             max_delay,
@@ -182,20 +181,21 @@ impl<T> Network<T> {
             ..
         } = self.links[link.0].conditions;
         if bytes.len() > max_datagram_len {
-            return false;
+            return None;
         }
         let is_doubled = duplication_permille > 0 && self.rng.below(1000) < duplication_permille;
-        let mut arrives = false;
+        let mut first: Option<Duration> = None;
         for bytes in std::iter::repeat_n(bytes, 1 + usize::from(is_doubled)) {
             if self.rng.below(1000) >= loss_permille {
                 let is_fixed = min_delay >= max_delay;
                 let delay =
                     if is_fixed { min_delay } else { self.rng.between(min_delay, max_delay) };
-                self.schedule(departure + delay, Event::Arrived { link, bytes });
-                arrives = true;
+                let at = departure + delay;
+                self.schedule(at, Event::Arrived { link, bytes });
+                first = Some(first.map_or(at, |first| first.min(at)));
             }
         }
-        arrives
+        first
     }
 
     /// The attacker makes bytes or a datagram arrive after `delay`, in whatever order that gives.
@@ -375,8 +375,8 @@ mod tests {
                 Event::Timer(number) => {
                     let number = u8::try_from(number).unwrap();
                     let before = net.pending_events();
-                    let arrives = net.send_datagram(link, vec![number; 125]);
-                    assert_eq!(arrives, net.pending_events() > before);
+                    let arrival = net.send_datagram(link, vec![number; 125]);
+                    assert_eq!(arrival.is_some(), net.pending_events() > before);
                 }
                 Event::Arrived { bytes, .. } => {
                     assert_eq!(bytes, [bytes[0]; 125], "whole");
@@ -430,17 +430,17 @@ mod tests {
         let mut net = Network::<()>::new(5);
         let link = net.link(LOW, LOW);
         net.seize(link);
-        assert!(!net.send_datagram(link, b"secret".to_vec()));
+        assert_eq!(net.send_datagram(link, b"secret".to_vec()), None);
         let bytes = b"secret".to_vec();
         assert_eq!(net.next_event(), Some(Event::Intercepted { link, bytes: bytes.clone() }));
         assert_eq!(net.now(), Duration::ZERO, "before it would arrive");
         net.inject(link, Vec::new(), Duration::ZERO);
-        assert!(net.pass_datagram(link, bytes.clone()));
+        assert_eq!(net.pass_datagram(link, bytes.clone()), Some(LOW));
         assert_eq!(net.next_event(), Some(Event::Arrived { link, bytes: Vec::new() }));
         assert_eq!(net.next_event(), Some(Event::Arrived { link, bytes: bytes.clone() }));
         assert_eq!(net.now(), LOW);
         net.release(link);
-        assert!(net.send_datagram(link, bytes.clone()));
+        assert_eq!(net.send_datagram(link, bytes.clone()), Some(2 * LOW));
         assert_eq!(net.next_event(), Some(Event::Arrived { link, bytes }));
     }
 

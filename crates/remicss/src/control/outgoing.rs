@@ -21,6 +21,11 @@ const INITIAL_BURST: usize = 128 << 10;
 /// The number of messages that are remembered until they are reported on: more than 6 s of them.
 const MAX_SENT_MESSAGES: usize = 64;
 
+/// A channel is silent if this number of messages arrived elsewhere and not on it, and at least so
+/// many datagrams were sent on it meanwhile.
+const SILENT_MESSAGES: u32 = 3;
+const SILENT_DATAGRAMS: u64 = 10;
+
 /// Counts of what was sent on one channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentCounts {
@@ -130,7 +135,8 @@ impl Outgoing {
         let passed = now.saturating_sub(self.began);
         // An additional message does not shorten a phase.
         if passed >= interval * 4 / 5 {
-            self.prober.advance(self.is_busy(&totals, passed));
+            let has_fallen = self.channels.iter().any(Channel::has_fallen);
+            self.prober.advance(self.is_busy(&totals, passed), has_fallen);
             (self.began, self.began_with) = (now, totals);
         }
         let number = self.sent.back().map_or(1, |last| last.number.saturating_add(1));
@@ -162,6 +168,7 @@ impl Outgoing {
                 self.handle_arrival(index, message, *arrival, now);
             }
         }
+        self.find_silence(message, now);
         is_newest
     }
 
@@ -210,6 +217,24 @@ impl Outgoing {
             }
             _ => false,
         })
+    }
+
+    /// Finds channels on which no control share has arrived for some messages.
+    fn find_silence(&mut self, message: &Message, now: Duration) {
+        let arrivals = message.reports.iter().flat_map(|report| &report.arrivals);
+        let Some(newest) = arrivals.map(|arrival| arrival.number).max() else { return };
+        let Some(place) = self.place_of(newest) else { return };
+        let totals = &self.sent[place].totals;
+        for (channel, totals) in self.channels.iter_mut().zip(totals) {
+            let Some(last) = channel.last else { continue };
+            let sent = totals.datagrams.saturating_sub(last.totals.datagrams);
+            if newest >= last.number.saturating_add(SILENT_MESSAGES)
+                && sent >= SILENT_DATAGRAMS
+                && let Rate::Learnt(learner) = &mut channel.rate
+            {
+                learner.handle_silence(now);
+            }
+        }
     }
 
     /// Records when the first share of each message arrived, with which the others are compared.
@@ -278,7 +303,6 @@ impl Rate {
     fn lasting_loss(&self, measured: f64) -> f64 {
         match self {
             Self::Configured(_) => measured,
-
             Self::Learnt(learner) => measured.min(learner.random_loss()),
         }
     }

@@ -1,5 +1,6 @@
 //! Two ends that measure channels: over simulated bottlenecks with queues, delays and random loss.
 
+mod alternating_rate;
 mod faults;
 mod full_load;
 mod scenario;

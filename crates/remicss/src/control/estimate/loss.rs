@@ -24,7 +24,7 @@ const MAX_JITTER: Duration = Duration::from_millis(100);
 /// This takes more than a second only where no packets are sent, and control shares would have to
 /// be counted for long.
 const MIN_LOSSLESS: u64 = 15;
-const MIN_EXPECTED_LOSSES: f64 = 1.5;
+const MIN_EXPECTED_LOSSES: f64 = 5.0;
 
 /// Counts sent and received datagrams over the last one to two windows, each of at least 1,000
 /// datagrams and 5 s, or since the loss has changed significantly.
@@ -34,6 +34,8 @@ pub struct LossEstimator {
     newer: Window,
     /// What is part of neither yet.
     recent: Window,
+    /// Since the last loss.
+    lossless: Window,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +49,7 @@ impl LossEstimator {
     /// An estimator without measurements.
     pub fn new(now: Duration) -> Self {
         let window = Window { began: now, ..Window::default() };
-        Self { older: window, newer: window, recent: window }
+        Self { older: window, newer: window, recent: window, lossless: window }
     }
 
     /// Adds `sent` datagrams, of which `received` arrived. With reordering, `received` may
@@ -56,6 +58,17 @@ impl LossEstimator {
         self.recent = self.recent.followed_by(Window { began: now, sent, received });
         let recent = self.recent;
         let empty = Window { began: now, ..Window::default() };
+        if received < sent {
+            self.lossless = empty;
+        } else {
+            self.lossless =
+                self.lossless.followed_by(Window { began: self.lossless.began, sent, received });
+        }
+        if self.lossless.shows_no_loss(self.value(), now) {
+            let older = Window { began: self.lossless.began, ..Window::default() };
+            (self.older, self.newer, self.recent) = (older, self.lossless, empty);
+            return;
+        }
         let time = now.saturating_sub(recent.began);
         if self.settled().differs_from(recent, time) {
             self.older = Window { began: recent.began, ..Window::default() };
@@ -105,18 +118,19 @@ impl Window {
         self.sent.saturating_sub(self.received) as f64 / self.sent.max(1) as f64
     }
 
+    /// Whether this window without losses shows that the loss is no longer as high as this.
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    fn shows_no_loss(self, loss: f64, now: Duration) -> bool {
+        now.saturating_sub(self.began) >= MIN_RECENT_TIME
+            && self.sent >= MIN_LOSSLESS
+            && loss * self.sent as f64 >= MIN_EXPECTED_LOSSES
+    }
+
     /// Whether the loss of a later window, of this duration, differs from that of this one by more
     /// than chance.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     fn differs_from(self, recent: Self, time: Duration) -> bool {
         let (loss, sent) = (self.loss(), recent.sent as f64);
-        if time >= MIN_RECENT_TIME
-            && recent.sent >= MIN_LOSSLESS
-            && recent.received >= recent.sent
-            && loss * sent >= MIN_EXPECTED_LOSSES
-        {
-            return true;
-        }
         let parts = 1.0 / sent.max(1.0) + 1.0 / self.sent.max(1) as f64;
         let deviation = (loss * (1.0 - loss) * parts).sqrt();
         let jitter = MAX_JITTER.as_secs_f64() / time.as_secs_f64().max(f64::EPSILON);

@@ -60,9 +60,8 @@ pub(super) struct LossTester {
 struct RunningTest {
     began: Duration,
     pace_bps: f64,
-    /// The fraction that did not arrive, or not in time, before the test.
-    missing_before: f64,
-    most_arriving: f64,
+    /// What was measured before the test.
+    before: Evidence,
     /// The intervals of the test so far.
     sum: Interval,
 }
@@ -87,6 +86,16 @@ impl Evidence {
         self.sum.messages
     }
 
+    /// The highest rate at which datagrams arrived in an interval, in bit/s.
+    pub(super) fn most_arriving(&self) -> f64 {
+        self.most_arriving
+    }
+
+    /// The fraction that did not arrive, or not in time.
+    fn missing_part(&self) -> f64 {
+        1.0 - self.sum.arriving_bps() / self.sum.sent_bps().max(1.0)
+    }
+
     /// The intervals as one.
     pub(super) fn sum(&self) -> Interval {
         self.sum
@@ -105,7 +114,7 @@ impl LossTester {
     }
 
     /// Begins a test of a channel with this known rate, unless the last one was too recent. Returns
-    /// whether it began.
+    /// whether it began. If nothing is known of what arrived before, the pace is the lowest one.
     pub(super) fn begin(&mut self, now: Duration, rate: f64, evidence: Evidence) -> bool {
         if now < self.next_at {
             return false;
@@ -116,8 +125,7 @@ impl LossTester {
             pace_bps: (TEST_FRACTION * evidence.most_arriving)
                 .clamp(lowest, highest)
                 .max(MIN_TEST_BPS),
-            missing_before: 1.0 - evidence.sum.arriving_bps() / evidence.sum.sent_bps().max(1.0),
-            most_arriving: evidence.most_arriving,
+            before: evidence,
             sum: Interval::default(),
         });
         true
@@ -128,6 +136,8 @@ impl LossTester {
         let test = self.running.as_mut()?;
         if interval.began >= test.began {
             test.sum = test.sum.followed_by(interval);
+        } else if test.before.sum.messages == 0 {
+            test.before.add(interval);
         }
         let test = *test;
         let is_long = now >= test.began + MAX_TEST_TIME;
@@ -159,23 +169,24 @@ impl LossTester {
 impl RunningTest {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     fn needed_datagrams(&self) -> u64 {
-        let needed = EXPECTED_LOSSES / self.missing_before.max(f64::EPSILON);
+        let needed = EXPECTED_LOSSES / self.before.missing_part().max(f64::EPSILON);
         (needed as u64).clamp(MIN_DATAGRAMS, MAX_DATAGRAMS)
     }
 
     fn verdict(&self) -> Verdict {
         // A queue may have delayed what arrived before, so this is less than what was not lost.
-        let (arriving, before) = (self.sum.arriving_part(), 1.0 - self.missing_before);
-        let deviation = (before * self.missing_before / from_count(self.sum.sent)).sqrt();
+        let (arriving, missing) = (self.sum.arriving_part(), self.before.missing_part());
+        let before = 1.0 - missing;
+        let deviation = (before * missing / from_count(self.sum.sent)).sqrt();
         let is_significant = arriving - before > SIGNIFICANT_DEVIATIONS * deviation;
-        let is_better = 1.0 - arriving <= LOSS_FRACTION * self.missing_before
-            || arriving >= ARRIVING_FACTOR * before;
+        let is_better =
+            1.0 - arriving <= LOSS_FRACTION * missing || arriving >= ARRIVING_FACTOR * before;
         if !(is_significant && is_better) {
             Verdict::Random { arriving }
-        } else if self.pace_bps > self.most_arriving {
+        } else if self.pace_bps > self.before.most_arriving {
             Verdict::Below { rate: self.pace_bps }
         } else {
-            Verdict::Bottleneck { rate: self.most_arriving / arriving, arriving }
+            Verdict::Bottleneck { rate: self.before.most_arriving / arriving, arriving }
         }
     }
 }

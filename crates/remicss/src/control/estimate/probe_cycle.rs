@@ -6,7 +6,7 @@
 const MIN_PROBE_INTERVAL: u32 = 4;
 const MAX_PROBE_INTERVAL: u32 = 64;
 
-/// The number while a channel carries less than usual.
+/// The maximum number while a channel carries less than usual.
 const FALLEN_PROBE_INTERVAL: u32 = 4;
 
 /// The maximum number of intervals to wait for a probe's result, since control shares may be lost.
@@ -28,8 +28,6 @@ pub enum Phase {
 pub enum ProbeResult {
     /// A probe did not arrive completely, and the known rate is right.
     Same,
-    /// The same, and it is less than usual.
-    Fallen,
     /// A probe arrived completely, or the known rate was wrong.
     Changed,
     /// The bottleneck was met by a rate that was not known to be carried, so a queue has built up.
@@ -69,11 +67,15 @@ impl ProbeCycle {
         }
     }
 
-    /// Ends an interval. `busy` says whether a channel with a known bottleneck was busy in it.
-    pub fn advance(&mut self, busy: bool) {
+    /// Ends an interval. `busy` says whether a channel with a known bottleneck was busy in it, and
+    /// `has_fallen` whether one carries less than usual.
+    pub fn advance(&mut self, busy: bool, has_fallen: bool) {
         match Self::phase(self.phase_number) {
             Phase::Cruise => {
                 self.intervals_left = self.intervals_left.saturating_sub(1);
+                if has_fallen {
+                    self.intervals_left = self.intervals_left.min(FALLEN_PROBE_INTERVAL - 1);
+                }
                 if self.intervals_left > 0 || !busy {
                     return;
                 }
@@ -105,7 +107,6 @@ impl ProbeCycle {
         self.result = Some(result);
         (self.intervals_left, self.interval) = match result {
             ProbeResult::Same => (self.interval, (2 * self.interval).min(MAX_PROBE_INTERVAL)),
-            ProbeResult::Fallen => (FALLEN_PROBE_INTERVAL, FALLEN_PROBE_INTERVAL),
             _ => (MIN_PROBE_INTERVAL, MIN_PROBE_INTERVAL),
         };
     }
@@ -125,18 +126,18 @@ mod tests {
     fn probes_that_fail_come_less_often() {
         let mut prober = ProbeCycle::new();
         assert_eq!(ProbeCycle::phase(prober.phase_number()), Phase::Cruise);
-        prober.advance(false);
+        prober.advance(false, false);
         assert_eq!(prober.phase_number(), 0, "there is nothing to probe with");
         for interval in [4, 8, 16, 32, 64, 64] {
-            prober.advance(true);
-            prober.advance(true);
-            prober.advance(true);
+            prober.advance(true, false);
+            prober.advance(true, false);
+            prober.advance(true, false);
             let drain = prober.phase_number() - 1;
             assert_eq!(ProbeCycle::phase(drain), Phase::Drain);
             prober.handle_result(drain, ProbeResult::Same);
             prober.handle_result(drain, ProbeResult::Same);
             let cruise = (0..100).take_while(|_| {
-                prober.advance(true);
+                prober.advance(true, false);
                 ProbeCycle::phase(prober.phase_number()) == Phase::Cruise
             });
             assert_eq!(cruise.count() + 1, interval);
@@ -156,7 +157,7 @@ mod tests {
             [[ProbeResult::Changed, ProbeResult::Same], [ProbeResult::Same, ProbeResult::Changed]]
         {
             let mut prober = ProbeCycle { interval: MAX_PROBE_INTERVAL, ..ProbeCycle::new() };
-            (0..3).for_each(|_| prober.advance(true));
+            (0..3).for_each(|_| prober.advance(true, false));
             for result in verdicts {
                 prober.handle_result(2, result);
             }
@@ -165,7 +166,7 @@ mod tests {
                 (MIN_PROBE_INTERVAL, MIN_PROBE_INTERVAL)
             );
             prober.intervals_left = 0;
-            prober.advance(true);
+            prober.advance(true, false);
             assert_eq!(ProbeCycle::phase(prober.phase_number()), Phase::Probe);
             prober.handle_result(2, ProbeResult::Same);
             assert_eq!(prober.interval, MIN_PROBE_INTERVAL, "that was the last probe's");
@@ -182,9 +183,9 @@ mod tests {
         );
         prober.handle_result(0, ProbeResult::BottleneckMet);
         assert_eq!(prober.phase_number(), 2);
-        prober.advance(true);
+        prober.advance(true, false);
         let cruise = (0..100).take_while(|_| {
-            prober.advance(true);
+            prober.advance(true, false);
             ProbeCycle::phase(prober.phase_number()) == Phase::Cruise
         });
         assert_eq!(cruise.count() + 1, MAX_RESULT_WAIT as usize);

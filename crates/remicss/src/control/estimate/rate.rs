@@ -8,17 +8,22 @@
 //!
 //! An estimator is in one of these states.
 //!
-//! - *No bottleneck* is known: the rate is a lower bound, the most that was carried. Twice as much
-//!   is allowed and planned with, so the rate doubles with each report of a channel that is given
-//!   the load. A channel that is given less than it is allowed, because others limit the load, is
-//!   not limited by its estimate.
+//! - *No bottleneck* is known: the rate is a lower bound, the most that was carried. While it
+//!   grows, up to twice as much is allowed and planned with, so the rate doubles with each report
+//!   of a channel that is given the load. If it does not grow, the plan allows little more: TCP may
+//!   have adapted itself to a bottleneck, and a plan that relies on twice the rate would starve the
+//!   other channels.
 //! - *The bottleneck* was met: what arrived is the rate. From then on the channel is probed from
 //!   time to time.
 //! - *In doubt*: the bottleneck was met, and a probe has arrived, which further intervals must
 //!   confirm, since a policer lets a burst pass. After them no bottleneck is known, and the rate
 //!   grows, at first by a quarter with each report.
 //!
-//! A loss test may begin in each of them.
+//! A loss test may begin in each of them. If no control share arrives at all, nothing is measured,
+//! and the test is at the lowest rate.
+//!
+//! A rate that a considerable load has not reached for seconds, although some of it was lost, is
+//! forgotten: what was reached is a lower bound.
 //!
 //! All channels with a known bottleneck go through the same phases ([`ProbeCycle`]). A channel was
 //! probed if it was given more than its known rate.
@@ -46,15 +51,15 @@ pub const INITIAL_RATE_BPS: u64 = 10_000_000;
 /// be measured: 10 of 1,500 bytes in 200 ms. A channel that carries less appears to lose the rest.
 const RATE_RANGE_BPS: (f64, f64) = (600e3, 100e9);
 
-/// From this rate on, in bit/s, 100 ms have 25 datagrams of 1,500 bytes.
-const MIN_MEASURING_BPS: f64 = 3e6;
+/// From this rate on, in bit/s, 100 ms have 10 datagrams of 1,500 bytes.
+const MIN_MEASURING_BPS: f64 = 1.2e6;
 
 /// Intervals with fewer datagrams are ignored: half of those at the minimum rate, as the rate is a
 /// quarter lower in a drain.
 const MIN_DATAGRAMS: u64 = 5;
 
-/// The factor by which the allowed rate exceeds the known one while no bottleneck is known. If
-/// there was one before, or a burst was lost, the factor grows in steps.
+/// The factor by which the allowed rate exceeds the known one while no bottleneck is known. It goes
+/// up in steps while the rate grows, and down while it does not.
 const MIN_GROWTH: f64 = 1.05;
 const MAX_GROWTH: f64 = 2.0;
 
@@ -89,8 +94,16 @@ const CONFIRM_FRACTION: f64 = 1.15;
 /// The number of intervals that must confirm a probe that arrived.
 const CONFIRMATIONS: u32 = 2;
 
+/// While no bottleneck is known, the rate grows if more than this fraction of it is carried.
+const GROWING_FRACTION: f64 = 1.02;
+
 /// A carried rate beyond this fraction of the known rate is a higher rate.
 const GROWN_FRACTION: f64 = 1.1;
+
+/// If a load of at least this fraction of a rate does not reach it for this time, and some of it is
+/// lost, TCP may have adapted itself to a lower rate.
+const MIN_USED_FRACTION: f64 = 0.25;
+const UNUSED_TIME: Duration = Duration::from_secs(3);
 
 /// If at least this fraction arrives, no bottleneck was met.
 const FULL_FRACTION: f64 = 0.9;
@@ -144,6 +157,8 @@ pub struct RateEstimator {
     rate: f64,
     is_guess: bool,
     bottleneck: Bottleneck,
+    /// When the factor of [`Bottleneck::Unknown`] was last set for growth.
+    grown_at: Duration,
     random_loss: RandomLoss,
     /// The phase number and the interval of the last probe.
     probe: Option<(u64, Interval)>,
@@ -153,6 +168,8 @@ pub struct RateEstimator {
     bursts: Evidence,
     /// The last intervals, unless they are probes.
     recent: Evidence,
+    /// The last intervals in a row with a load of less than the rate.
+    unused: Evidence,
     tester: LossTester,
     usual: UsualRate,
 }
@@ -175,11 +192,13 @@ impl RateEstimator {
             rate: from_bps(INITIAL_RATE_BPS),
             is_guess: true,
             bottleneck: Bottleneck::Unknown(MAX_GROWTH),
+            grown_at: Duration::ZERO,
             random_loss: RandomLoss::new(),
             probe: None,
             low: Evidence::default(),
             bursts: Evidence::default(),
             recent: Evidence::default(),
+            unused: Evidence::default(),
             tester: LossTester::new(),
             usual: UsualRate::default(),
         }
@@ -259,7 +278,25 @@ impl RateEstimator {
     /// The channel is down: a running test has no result.
     pub fn handle_outage(&mut self) {
         self.tester.cancel();
-        (self.low, self.bursts, self.recent, self.probe) = Default::default();
+        (self.low, self.bursts, self.recent, self.unused, self.probe) = Default::default();
+        self.grow_slowly();
+    }
+
+    /// A channel that was bad may carry less when it is whole again.
+    fn grow_slowly(&mut self) {
+        if let Bottleneck::Unknown(growth) = &mut self.bottleneck
+            && !self.is_guess
+        {
+            *growth = MIN_GROWTH;
+        }
+    }
+
+    /// None of the last control shares has arrived, though packets may have: the channel may be
+    /// given many times what it carries. A test shows it.
+    pub fn handle_silence(&mut self, now: Duration) {
+        if !self.is_tested() {
+            self.begin_test(now, Evidence::default());
+        }
     }
 
     /// Handles an interval and the number of the phase that it was in, if it was in one.
@@ -283,6 +320,7 @@ impl RateEstimator {
         if self.random_loss.is_total() {
             return None;
         }
+        self.forget_unused(interval);
         match self.bottleneck {
             Bottleneck::Unknown(growth) => return self.grow(now, interval, growth),
             Bottleneck::Doubtful(left) => return self.confirm(now, interval, left),
@@ -302,6 +340,22 @@ impl RateEstimator {
                 self.watch(now, interval);
                 None
             }
+        }
+    }
+
+    /// Forgets a rate that is not used, although there is load and a little of it is lost.
+    fn forget_unused(&mut self, interval: Interval) {
+        let is_idle = interval.sent_bps() < MIN_USED_FRACTION * self.rate;
+        if is_idle || interval.sent_bps() > FULL_FRACTION * self.rate {
+            self.unused = Evidence::default();
+            return;
+        }
+        self.unused.add(interval);
+        let sum = self.unused.sum();
+        if sum.sending >= UNUSED_TIME && sum.missing() > 0 {
+            let unused = std::mem::take(&mut self.unused);
+            self.set(self.random_loss.carried(unused.most_arriving(), self.rate));
+            self.bottleneck = Bottleneck::Unknown(MIN_GROWTH);
         }
     }
 
@@ -334,8 +388,11 @@ impl RateEstimator {
                 let bursts = std::mem::take(&mut self.bursts);
                 self.begin_test(now, bursts);
             }
-        } else if self.is_busy(Phase::Cruise, interval.sent_bytes, interval.sending) {
+        } else if carried > GROWING_FRACTION * self.rate {
             self.bottleneck = Bottleneck::Unknown((growth * GROWTH_STEP).min(MAX_GROWTH));
+            self.grown_at = now;
+        } else if sent >= MIN_LOAD_FRACTION * self.rate && interval.began >= self.grown_at {
+            self.bottleneck = Bottleneck::Unknown((growth / GROWTH_STEP).max(MIN_GROWTH));
         }
         if carried > self.rate {
             self.is_guess = false;
@@ -378,12 +435,13 @@ impl RateEstimator {
         if carried < GROWN_FRACTION * self.rate {
             // Other channels have limited the probe.
             self.set(self.rate.max(carried));
-            return Some(self.same());
+            return Some(ProbeResult::Same);
         }
         self.recent = Evidence::default();
         if self.has_fallen() {
             let growth = (self.usual.rate() / carried).clamp(MAX_GROWTH, MAX_FALLEN_GROWTH);
             self.bottleneck = Bottleneck::Unknown(growth);
+            self.grown_at = now;
             self.set(carried);
         } else {
             self.bottleneck = Bottleneck::Doubtful(CONFIRMATIONS);
@@ -420,13 +478,7 @@ impl RateEstimator {
         let is_same = (carried - self.rate).abs() <= RATE_TOLERANCE * self.rate;
         // Random differences are averaged.
         self.set(if is_same { self.rate.midpoint(carried) } else { carried });
-        Some(if is_same { self.same() } else { ProbeResult::Changed })
-    }
-
-    /// The result of a probe that has shown the known rate. A channel that usually carries more is
-    /// probed often all the same.
-    fn same(&self) -> ProbeResult {
-        if self.has_fallen() { ProbeResult::Fallen } else { ProbeResult::Same }
+        Some(if is_same { ProbeResult::Same } else { ProbeResult::Changed })
     }
 
     /// Detects a rate that may have fallen.
@@ -466,6 +518,7 @@ impl RateEstimator {
         let rate = match verdict {
             Verdict::Random { arriving } => {
                 self.random_loss.reset(arriving);
+                self.grow_slowly();
                 return None;
             }
             Verdict::Bottleneck { rate, arriving } => {

@@ -22,8 +22,10 @@ const SETTLING: Duration = Duration::from_secs(12);
 const MEASURING: Duration = Duration::from_secs(4);
 const RECOVERY: Duration = Duration::from_secs(5);
 
-/// CUBIC itself needs longer from the window that was left during the faults.
+/// CUBIC itself needs longer from the window that was left during the faults (also where all rates
+/// are known), and its window goes up and down within seconds.
 const TCP_RECOVERY: Duration = Duration::from_secs(10);
+const TCP_MEASURING: Duration = Duration::from_secs(16);
 
 fn path() -> Path {
     Path::new(MBPS, 30, 0, 10)
@@ -118,12 +120,15 @@ struct Tcp {
     /// The window before the last reduction, and when that was.
     before: f64,
     reduced_at: Duration,
-    /// The times of acknowledgements, and whether one comes or a loss is found.
+    /// When each packet is acknowledged, or its loss is found.
     in_flight: VecDeque<(Duration, bool)>,
     acknowledged_at: Duration,
-    /// The round trip without queues.
+    /// The last round trip.
     round_trip: Duration,
 }
+
+/// The way of an acknowledgement.
+const WAY_BACK: Duration = Duration::from_millis(30);
 
 impl Tcp {
     fn new() -> Self {
@@ -154,8 +159,12 @@ impl Tcp {
         }
         #[expect(clippy::cast_precision_loss, reason = "thousands")]
         while (self.in_flight.len() as f64) < self.window {
-            let Some(is_delivered) = tunnel.send_symbol() else { return };
-            self.in_flight.push_back((now + self.round_trip, is_delivered));
+            let Ok(delivered_at) = tunnel.send_symbol() else { return };
+            // Packets are kept in order, and a loss is found by the packets after it.
+            let before = self.in_flight.back().map_or(now, |(at, _)| *at);
+            let at = delivered_at.map_or(now + self.round_trip, |at| at + WAY_BACK).max(before);
+            self.round_trip = at.saturating_sub(now);
+            self.in_flight.push_back((at, delivered_at.is_some()));
         }
     }
 
@@ -229,7 +238,11 @@ impl Run {
         tunnel.offered = offered_bps / (8 * FULL as u64);
         let mut tcp = Tcp::new();
         self.advance(&mut tunnel, &mut tcp, SETTLING);
-        let before = self.advance(&mut tunnel, &mut tcp, MEASURING);
+        let (recovery, measuring) = match self.load {
+            Load::Datagrams => (RECOVERY, MEASURING),
+            Load::Tcp => (TCP_RECOVERY, TCP_MEASURING),
+        };
+        let before = self.advance(&mut tunnel, &mut tcp, measuring);
         let started = tunnel.scenario.now();
         let end = self.faults.iter().map(|fault| fault.until).max().unwrap();
         let begin = self.faults.iter().map(|fault| fault.from).min().unwrap();
@@ -252,9 +265,8 @@ impl Run {
                 (delivered, time) = (delivered + rate * seconds, time + seconds);
             }
         }
-        let recovery = if matches!(self.load, Load::Tcp) { TCP_RECOVERY } else { RECOVERY };
         self.advance(&mut tunnel, &mut tcp, recovery);
-        let after = self.advance(&mut tunnel, &mut tcp, MEASURING);
+        let after = self.advance(&mut tunnel, &mut tcp, measuring);
         let faulty = (0..CHANNELS).filter(|c| self.faults.iter().any(|f| f.channel == *c)).count();
         #[expect(clippy::cast_precision_loss, reason = "3 at most")]
         let is_redundant = self.means.1 - self.means.0 >= faulty as f64;

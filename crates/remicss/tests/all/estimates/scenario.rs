@@ -1,7 +1,7 @@
 //! Two ends and the links between them, in virtual time.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use model::ChannelSubset;
@@ -81,6 +81,8 @@ pub(crate) struct End {
     links: Vec<LinkId>,
     sent: Vec<SentCounts>,
     pub(crate) received: Vec<ArrivalCounts>,
+    /// The numbers of the datagrams that have arrived on each channel.
+    seen: Vec<HashSet<u64>>,
     /// How much it may send on each channel by its pace, in bits.
     credit: Vec<u64>,
     /// The number of control messages that it has sent, which are numbered from 1.
@@ -105,6 +107,7 @@ impl End {
             paths: paths.to_vec(),
             sent: vec![SentCounts::default(); paths.len()],
             received: vec![ArrivalCounts::default(); paths.len()],
+            seen: vec![HashSet::new(); paths.len()],
             credit: vec![0; paths.len()],
             symbols: 0,
             packets: 0,
@@ -114,15 +117,22 @@ impl End {
     }
 
     /// Sends a datagram of so many bytes with the number of a control symbol, or 0 for a packet.
-    /// Returns whether it will arrive.
-    fn send(&mut self, net: &mut Network<()>, channel: usize, len: usize, symbol: u64) -> bool {
+    /// Returns when it will arrive; `None` if it is lost.
+    fn send(
+        &mut self,
+        net: &mut Network<()>,
+        channel: usize,
+        len: usize,
+        symbol: u64,
+    ) -> Option<Duration> {
         self.packets += u64::from(symbol == 0);
         self.sent[channel].datagrams += 1;
         self.sent[channel].bytes += len as u64;
         let mut datagram = vec![0; len];
         datagram[..8].copy_from_slice(&symbol.to_be_bytes());
+        datagram[8..16].copy_from_slice(&self.sent[channel].datagrams.to_be_bytes());
         if len > self.paths[channel].max_len {
-            return false;
+            return None;
         }
         net.send_datagram(self.links[channel], datagram)
     }
@@ -206,8 +216,8 @@ impl Scenario {
         }
     }
 
-    /// Sends a packet on a channel, and returns whether it will arrive.
-    pub(crate) fn send(&mut self, channel: usize, len: usize) -> bool {
+    /// Sends a packet on a channel, and returns when it will arrive; `None` if it is lost.
+    pub(crate) fn send(&mut self, channel: usize, len: usize) -> Option<Duration> {
         self.ends[0].send(&mut self.network, channel, len, 0)
     }
 
@@ -215,11 +225,15 @@ impl Scenario {
         let (at, n) = (self.now(), self.ends[0].links.len());
         let (from, channel) = (link / n, link % n);
         let to = 1 - from;
+        let (symbol, rest) = datagram.split_first_chunk().unwrap();
+        let (symbol, number) = (u64::from_be_bytes(*symbol), *rest.first_chunk().unwrap());
+        if !self.ends[to].seen[channel].insert(u64::from_be_bytes(number)) {
+            return;
+        }
         let arrived = &mut self.ends[to].received[channel];
         let before = arrived.datagrams;
         arrived.datagrams += 1;
         arrived.right += 1;
-        let symbol = u64::from_be_bytes(*datagram.first_chunk().unwrap());
         if symbol == 0 {
             self.ends[to].packets += 1;
             return;

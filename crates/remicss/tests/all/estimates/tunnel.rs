@@ -31,6 +31,9 @@ const HEADERS: usize = 28;
 /// How long a plan takes.
 const PLANNING: Duration = Duration::from_millis(3);
 
+/// The channels are busy.
+pub(super) struct Busy;
+
 /// A tunnel of which one end sends as much as it can.
 pub(super) struct Tunnel {
     pub(super) scenario: Scenario,
@@ -165,28 +168,33 @@ impl Tunnel {
     fn send(&mut self) {
         // Symbols in a millisecond, in thousandths.
         self.credit = (self.credit + self.offered).min(20 * self.offered);
-        while self.credit >= 1000 && self.send_symbol().is_some() {
+        while self.credit >= 1000 && self.send_symbol().is_ok() {
             self.credit -= 1000;
         }
     }
 
-    /// Sends a full symbol, and returns whether enough of its shares will arrive; `None` if the
-    /// channels are busy.
-    pub(super) fn send_symbol(&mut self) -> Option<bool> {
+    /// Sends a full symbol, and returns when enough of its shares will have arrived; `None` if too
+    /// few will.
+    ///
+    /// # Errors
+    /// If the channels are busy.
+    pub(super) fn send_symbol(&mut self) -> Result<Option<Duration>, Busy> {
         let now = self.scenario.now();
         self.sender.begin().extend_from_slice(&[0; CONTENT]);
         let sent = match self.sender.finish(Kind::Packet, 0, now, &mut self.batches) {
             Ok(sent) => sent,
-            Err(SendError::Wait(_)) => return None,
-            Err(SendError::BelowFloor) => return Some(false),
+            Err(SendError::Wait(_)) => return Err(Busy),
+            Err(SendError::BelowFloor) => return Ok(None),
             Err(error) => panic!("{error}"),
         };
         self.batches.iter_mut().for_each(Batch::clear);
         let channels = sent.threshold.channels().iter();
-        let arrive = channels.filter(|channel| self.scenario.send(*channel, FULL)).count();
-        let is_delivered = arrive >= sent.threshold.k();
+        let mut arrivals: Vec<Duration> =
+            channels.filter_map(|channel| self.scenario.send(channel, FULL)).collect();
+        arrivals.sort_unstable();
+        let delivered_at = arrivals.get(sent.threshold.k() - 1).copied();
         self.sent += 1;
-        self.delivered += u64::from(is_delivered);
-        Some(is_delivered)
+        self.delivered += u64::from(delivered_at.is_some());
+        Ok(delivered_at)
     }
 }

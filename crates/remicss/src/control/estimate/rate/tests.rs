@@ -108,8 +108,9 @@ fn a_channel_without_full_load_has_a_lower_bound() {
         assert_eq!(learner.handle(CRUISE_TURN, interval(50_000_000, 1.0)), None);
     }
     assert_eq!((learner.source(), learner.rate_bps()), (RateSource::AtLeast, 50_000_000));
-    assert_eq!(learner.pace_bps(Phase::Cruise), 100_000_000);
-    assert_eq!(learner.pace_bps(Phase::Drain), 100_000_000, "it is in no phase");
+    // As long as it is not given more, little more is planned with.
+    assert_eq!(learner.pace_bps(Phase::Cruise), 52_500_000);
+    assert_eq!(learner.pace_bps(Phase::Drain), 52_500_000, "it is in no phase");
     // An outage of an interval is not a bottleneck.
     assert_eq!(learner.handle(CRUISE_TURN, interval(50_000_000, 0.1)), None);
     assert_eq!(learner.handle(CRUISE_TURN, interval(50_000_000, 1.0)), None);
@@ -336,4 +337,37 @@ fn a_rate_stays_within_bounds() {
         learner.handle(Some(phase_number), interval);
     }
     assert!(learner.rate_bps() >= 588_000);
+}
+
+/// A channel that carries a twentieth of what it is given loses its control shares, too.
+#[test]
+fn a_channel_without_measurements_is_tested_at_the_lowest_rate() {
+    let mut learner = Learner { now: TENTH, ..Learner::met(40e6) };
+    learner.estimator.handle_silence(learner.now);
+    assert!(learner.is_tested());
+    assert!(learner.pace_bps(Phase::Cruise) <= 800_000);
+    // The first share that arrives tells what has arrived before the test.
+    let before = Interval { began: Duration::ZERO, messages: 5, ..interval(40_000_000, 0.05) };
+    let now = learner.now + TENTH;
+    assert_eq!(learner.estimator.handle(now, None, before), None);
+    learner.now = now;
+    let results = (0..20).find_map(|_| learner.send(3, 2e6, 0.0));
+    assert_eq!(results, Some(ProbeResult::Changed));
+    assert!((1.8e6..2.2e6).contains(&from_bps(learner.rate_bps())), "{}", learner.rate_bps());
+}
+
+/// TCP that has adapted itself to a lower rate loses little.
+#[test]
+fn a_rate_that_is_not_reached_is_forgotten_if_some_is_lost() {
+    for (arriving, expected) in
+        [(1.0, (30.5e6, RateSource::Measured)), (0.996, (20e6, RateSource::AtLeast))]
+    {
+        let mut learner = Learner::met(31e6);
+        for _ in 0..30 {
+            learner.handle(CRUISE_TURN, interval(20_000_000, arriving));
+        }
+        assert_eq!(learner.source(), expected.1);
+        let rate = from_bps(learner.rate_bps());
+        assert!((rate - expected.0).abs() < 5e5, "{rate}");
+    }
 }
