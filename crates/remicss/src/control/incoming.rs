@@ -198,11 +198,11 @@ impl Channel {
         self.is_down = false;
     }
 
-    /// A share of a verified message has arrived. If it arrived before the message verified, it
-    /// counts as arriving then: no symbol is complete earlier.
+    /// A share of a verified message has arrived. If it arrived before the message verified, its
+    /// transit ends then: no symbol is complete earlier.
     fn arrive(&mut self, heard: ReceivedMessage, received: u64, at: Duration) {
-        let at = at.max(heard.at);
-        self.transit.push(at, heard.transit(at));
+        let complete_at = at.max(heard.at);
+        self.transit.push(complete_at, heard.transit(complete_at));
         if self.arrivals.back().is_none_or(|last| last.number < heard.number) {
             let arrival = ArrivedShare { number: heard.number, received, at };
             push_bounded(&mut self.arrivals, arrival, MAX_ARRIVALS);

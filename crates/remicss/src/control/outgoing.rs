@@ -39,6 +39,8 @@ pub struct SentCounts {
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing {
     channels: Vec<Channel>,
+    /// The number of shares that complete a message.
+    floor: usize,
     /// The messages that were sent, with consecutive numbers, the newest last.
     sent: VecDeque<SentMessage>,
     /// The number of the newest message from the other end.
@@ -75,8 +77,9 @@ struct SentMessage {
     totals: [SentCounts; MAX_CHANNELS],
     /// The numbers of the phases before and after it.
     phase_numbers: (u64, u64),
-    /// When its first known share arrived, in µs of the other end's clock.
-    first_us: i64,
+    /// When its share arrived on each channel, in µs of the other end's clock; `i64::MAX` if that is
+    /// not known.
+    arrived_us: [i64; MAX_CHANNELS],
 }
 
 /// A control share that has arrived, as both ends know it.
@@ -101,6 +104,7 @@ impl Outgoing {
         };
         Self {
             channels: rates.iter().map(channel).collect(),
+            floor: 1,
             sent: VecDeque::new(),
             newest: 0,
             round_trips: SlidingWindow::default(),
@@ -110,8 +114,9 @@ impl Outgoing {
         }
     }
 
-    /// Sets the members of the association. Nothing is sent on other channels.
-    pub(super) fn set_members(&mut self, members: ChannelSubset) {
+    /// Sets the members of the association and its privacy floor. Nothing is sent on other channels.
+    pub(super) fn set_terms(&mut self, members: ChannelSubset, floor: usize) {
+        self.floor = floor;
         for (index, channel) in self.channels.iter_mut().enumerate() {
             channel.state =
                 if members.contains(index) { ChannelState::Up } else { ChannelState::Down };
@@ -149,7 +154,7 @@ impl Outgoing {
             at: now,
             totals,
             phase_numbers,
-            first_us: i64::MAX,
+            arrived_us: [i64::MAX; MAX_CHANNELS],
         });
         number
     }
@@ -158,7 +163,7 @@ impl Outgoing {
     pub(super) fn handle_message(&mut self, message: &Message, now: Duration) -> bool {
         let is_newest = message.number > self.newest;
         self.newest = self.newest.max(message.number);
-        self.find_first(message);
+        self.note_arrivals(message);
         for index in 0..self.channels.len().min(message.reports.len()) {
             let report = &message.reports[index];
             if is_newest {
@@ -237,12 +242,13 @@ impl Outgoing {
         }
     }
 
-    /// Records when the first share of each message arrived, with which the others are compared.
-    fn find_first(&mut self, message: &Message) {
-        for arrival in message.reports.iter().flat_map(|report| &report.arrivals) {
-            if let Some(place) = self.place_of(arrival.number) {
-                let first = &mut self.sent[place].first_us;
-                *first = (*first).min(arrived_us(message, *arrival));
+    /// Records when the shares of each message arrived, which are compared with each other.
+    fn note_arrivals(&mut self, message: &Message) {
+        for (channel, report) in message.reports.iter().enumerate().take(MAX_CHANNELS) {
+            for arrival in &report.arrivals {
+                if let Some(place) = self.place_of(arrival.number) {
+                    self.sent[place].arrived_us[channel] = arrived_us(message, *arrival);
+                }
             }
         }
     }
@@ -251,14 +257,17 @@ impl Outgoing {
         let Some(place) = self.place_of(arrival.number) else {
             return;
         };
-        let SentMessage { number, at, totals, phase_numbers, first_us } = self.sent[place];
+        let complete_us = self.sent[place].complete_us(self.floor);
+        let SentMessage { number, at, totals, phase_numbers, .. } = self.sent[place];
         let channel = &mut self.channels[index];
         if channel.last.is_some_and(|last| last.number >= number) {
             return;
         }
         let arrived_us = arrived_us(message, arrival);
-        channel.lag.push(now, arrived_us - first_us);
-        let round_trip = micros(now) - micros(at) - i64::from(arrival.age_us);
+        // No symbol is complete before the floor-th share: earlier ones count as arriving then.
+        let early_us = complete_us.saturating_sub(arrived_us).max(0);
+        channel.lag.push(now, (arrived_us - complete_us).max(0));
+        let round_trip = micros(now) - micros(at) - i64::from(arrival.age_us) + early_us;
         self.round_trips.push(now, round_trip.max(0));
 
         let point = ShareReport {
@@ -281,6 +290,16 @@ impl Outgoing {
         let first = self.sent.front()?.number;
         let place = usize::try_from(number.checked_sub(first)?).ok()?;
         (place < self.sent.len()).then_some(place)
+    }
+}
+
+impl SentMessage {
+    /// When it was complete, as far as its arrivals are known, in µs of the other end's clock.
+    fn complete_us(&self, floor: usize) -> i64 {
+        let mut arrivals = self.arrived_us;
+        arrivals.sort_unstable();
+        let known = arrivals.partition_point(|at| *at < i64::MAX);
+        arrivals[floor.min(known).saturating_sub(1)]
     }
 }
 

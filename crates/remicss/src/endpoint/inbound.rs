@@ -50,8 +50,9 @@ pub struct Inbound {
     next: Option<Next>,
     /// The receiver of the previous association, and until when it is used.
     previous: Option<(Receiver, Duration)>,
-    /// The members of the current association.
+    /// The members of the current association, and its privacy floor.
     members: ChannelSubset,
+    floor: u8,
     renewal: KeyRenewal,
     /// The peer's address on each channel; empty without an association.
     peers: Vec<PeerAddress>,
@@ -104,6 +105,7 @@ impl Inbound {
             next: None,
             previous: None,
             members: ChannelSubset::EMPTY,
+            floor: 1,
             renewal: KeyRenewal::new(settings.key_limits),
             settings,
             peers: Vec::new(),
@@ -267,7 +269,7 @@ impl Inbound {
         self.previous = self.current.replace(next).map(|receiver| (receiver, until));
         self.is_new = true;
         self.notes.clear();
-        self.members = keys.members;
+        (self.members, self.floor) = (keys.members, keys.floor);
         self.renewal.begin(now);
         self.key_id = Some(keys.outgoing.tokens.id());
         let (outgoing, incoming) = (keys.outgoing.tokens.clone(), keys.incoming.tokens.clone());
@@ -319,7 +321,8 @@ impl Inbound {
         self.handle_handshake(now);
         let is_new = std::mem::take(&mut self.is_new);
         if let Some(key_id) = self.key_id.filter(|_| is_new) {
-            let monitor = Monitor::new(&self.settings.rates_bps, now);
+            let mut monitor = Monitor::new(&self.settings.rates_bps, now);
+            monitor.set_terms(self.members, self.floor);
             let channels = self.settings.terms.channels().into();
             shared.begin(monitor, key_id, channels, self.members, now);
         }

@@ -70,7 +70,8 @@ pub struct ChannelSnapshot {
 }
 
 impl SharedState {
-    /// Starts an association with these members of `channels` channels. Learnt rates are kept.
+    /// Starts an association with these members of `channels` channels, which the monitor knows.
+    /// Learnt rates are kept.
     pub fn begin(
         &mut self,
         mut monitor: Monitor,
@@ -79,7 +80,6 @@ impl SharedState {
         members: ChannelSubset,
         now: Duration,
     ) {
-        monitor.set_members(members);
         if let Some(before) = &self.monitor {
             monitor.inherit_rates(before);
         }

@@ -182,14 +182,15 @@ fn a_configured_rate_stays_and_loss_and_delay_are_measured() {
     let paths = [Path::new(100, 30, 20, 5), Path::new(50, 30, 0, 20), Path::new(50, 30, 100, 60)];
     for floor in 1..=3 {
         let mut scenario =
-            Scenario::new(&paths, &[Some(40_000_000), Some(20_000_000), Some(10_000_000)]);
-        scenario.floor = floor;
+            Scenario::new(&paths, &[Some(40_000_000), Some(20_000_000), Some(10_000_000)])
+                .with_floor(floor);
         scenario.run(seconds(12));
         let estimates = scenario.estimates();
         let rates: Vec<u64> = estimates.iter().map(|estimate| estimate.rate_bps).collect();
         assert_eq!(rates, [40_000_000, 20_000_000, 10_000_000]);
         // Faster channels than the floor-th count as equally fast.
-        let delays = [5.0, 20.0, 60.0_f64].map(|delay| delay.max([5.0, 20.0, 60.0][floor - 1]));
+        let delays =
+            [5.0, 20.0, 60.0_f64].map(|delay| delay.max([5.0, 20.0, 60.0][usize::from(floor) - 1]));
         for ((estimate, delay), lost) in estimates.iter().zip(delays).zip([0.02, 0.0, 0.1]) {
             assert!((estimate.delay_ms - delay).abs() < 2.0, "{estimate:?}, not {delay} ms");
             assert!((estimate.loss - lost).abs() < 0.01, "{estimate:?}, not {lost}");

@@ -171,7 +171,7 @@ pub(crate) struct Scenario {
     network: Network<()>,
     /// Packets go from the first to the second.
     pub(crate) ends: [End; 2],
-    pub(crate) floor: usize,
+    floor: usize,
     pub(crate) demand_bps: u64,
 }
 
@@ -190,6 +190,14 @@ impl Scenario {
         let ends =
             [(paths, rates), (&back, &back_rates)].map(|(p, r)| End::new(&mut network, p, r));
         Self { rng: Rng::new(seed), network, ends, floor: 1, demand_bps: u64::MAX }
+    }
+
+    /// The same with this number of shares that complete a control message.
+    pub(crate) fn with_floor(mut self, floor: u8) -> Self {
+        self.floor = floor.into();
+        let all = ChannelSubset::first(self.ends[0].links.len());
+        self.ends.iter_mut().for_each(|end| end.monitor.set_terms(all, floor));
+        self
     }
 
     pub(crate) fn now(&self) -> Duration {

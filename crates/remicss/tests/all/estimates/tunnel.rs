@@ -58,10 +58,10 @@ impl Tunnel {
         (kappa, mu): (f64, f64),
         seed: u64,
     ) -> Self {
-        let scenario = Scenario::with_seed(paths, rates, seed);
         let n = paths.len();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 16")]
         let floor = kappa as u8;
+        let scenario = Scenario::with_seed(paths, rates, seed).with_floor(floor);
         let goal = PlanGoal {
             kappa,
             mu,
