@@ -92,8 +92,8 @@ impl Monitor {
         self.wants_keys || self.peer_wants_keys
     }
 
-    /// Sets the members of the association, and its privacy floor, which is the threshold of control
-    /// messages. Other channels are down.
+    /// Sets the members of the association, and its privacy floor, which is the threshold of
+    /// control messages. Other channels are down.
     pub fn set_terms(&mut self, members: ChannelSubset, floor: u8) {
         self.incoming.set_members(members);
         self.outgoing.set_terms(members, usize::from(floor).max(1));

@@ -77,8 +77,8 @@ struct SentMessage {
     totals: [SentCounts; MAX_CHANNELS],
     /// The numbers of the phases before and after it.
     phase_numbers: (u64, u64),
-    /// When its share arrived on each channel, in µs of the other end's clock; `i64::MAX` if that is
-    /// not known.
+    /// When its share arrived on each channel, in µs of the other end's clock; `i64::MAX` if that
+    /// is not known.
     arrived_us: [i64; MAX_CHANNELS],
 }
 
@@ -114,7 +114,8 @@ impl Outgoing {
         }
     }
 
-    /// Sets the members of the association and its privacy floor. Nothing is sent on other channels.
+    /// Sets the members of the association and its privacy floor. Nothing is sent on other
+    /// channels.
     pub(super) fn set_terms(&mut self, members: ChannelSubset, floor: usize) {
         self.floor = floor;
         for (index, channel) in self.channels.iter_mut().enumerate() {
