@@ -75,11 +75,17 @@ pub(crate) fn a_rate_limit_that_appears_is_found_at_kappa_1_mu_2() {
 }
 
 /// A channel has no rate limit at first, and then that of the others, with short queues. A
-/// connection that begins then does not offer as much as the old rate.
+/// connection that begins then does not offer as much as the old rate. What is possible is what a
+/// connection reaches where nothing changes.
 fn limit_appears(kappa: f64) {
     let setting = Setting { queue_ms: SHORT_QUEUE_MS, ..Setting::tcp(kappa, 2.0) };
     let unlimited = ChannelFault::new("b", Fault::Rate(None), Duration::ZERO);
-    let possible = setting.possible(&[f64::from(RATE_MBIT); 3]);
+    let possible = {
+        let mut tunnel = setting.start(&[]);
+        tunnel.set_load(LoadKind::ONE_FLOW);
+        tunnel.rate_for(LIMIT_KNOWN);
+        tunnel.rate_for(seconds(10))
+    };
     let (rate, estimates) = undisturbed(|| {
         let mut tunnel = setting.start(&[unlimited]);
         tunnel.set(&unlimited, false);
