@@ -33,9 +33,10 @@ const DELAYS_MS: [f64; 3] = [8.0, 10.0, 12.0];
 const QUEUE_MS: f64 = 50.0;
 
 /// The time after the last fault within which a tunnel must have recovered, and the duration of a
-/// measurement.
+/// measurement: for TCP, a whole cycle of BBR, which sends nearly nothing for 0.2 s of each 10.
 const RECOVERED: Duration = Duration::from_secs(5);
 const MEASURED: Duration = Duration::from_secs(4);
+const TCP_MEASURED: Duration = Duration::from_secs(10);
 
 /// The fractions that the rate must have after faults, of that before, and during faults, of what
 /// the healthy channels allow.
@@ -123,11 +124,13 @@ impl Measurement {
 
     fn once(setting: Setting, faults: &[ChannelFault]) -> Self {
         let tunnel = setting.start(&[]);
-        let before = tunnel.rate_for(MEASURED);
+        let is_tcp = matches!(setting.load, LoadKind::Tcp { .. });
+        let time = if is_tcp { TCP_MEASURED } else { MEASURED };
+        let before = tunnel.rate_for(time);
         let during = rate_during(&tunnel, faults);
         let ended = tunnel.now();
         thread::sleep(RECOVERED);
-        let after = tunnel.rate_for(MEASURED);
+        let after = tunnel.rate_for(time);
         let seconds = tunnel.rates_mbit(ended, tunnel.now());
         let (estimates, disturbance) = (tunnel.estimates(), tunnel.disturbance());
         let allowed = allowed(setting, faults);
