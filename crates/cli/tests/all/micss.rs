@@ -8,4 +8,5 @@ mod memory;
 mod operation;
 mod processes;
 mod service;
+mod stalled;
 mod transfer;

@@ -52,6 +52,8 @@ pub struct Outgoing {
     chunks: VecDeque<Chunk>,
     /// Memory for further chunks.
     spare: Vec<Buffer>,
+    /// The memory of all chunks and for further ones, in bytes.
+    held: usize,
     /// How many bytes of its shares each channel has taken; `None` for lost channels.
     taken: Vec<Option<u64>>,
     /// The minimum number of channels.
@@ -100,6 +102,7 @@ impl Outgoing {
             plain: Buffer::default(),
             chunks: VecDeque::new(),
             spare: Vec::new(),
+            held: 0,
             taken: vec![Some(0); channels],
             fewest: sharing.threshold().into(),
             end: 0,
@@ -188,10 +191,7 @@ impl Outgoing {
             if !may_drop {
                 break;
             }
-            let Some(Chunk { shares, .. }) = self.chunks.pop_front() else { break };
-            if shares.len() == MAX_RECORD * self.taken.len() {
-                self.spare.push(shares);
-            }
+            self.drop_oldest();
         }
         if let [newest] = self.chunks.make_contiguous()
             && newest.end() <= unneeded
@@ -200,17 +200,44 @@ impl Outgoing {
         }
     }
 
+    /// Drops the oldest chunk. Its memory can be used again.
+    fn drop_oldest(&mut self) {
+        let Some(Chunk { shares, .. }) = self.chunks.pop_front() else { return };
+        if shares.len() == MAX_RECORD * self.taken.len() {
+            self.spare.push(shares);
+        } else {
+            self.held -= shares.len();
+        }
+    }
+
     /// Whether there is memory for the shares that are kept: for all but the newest.
     fn may_keep(&mut self) -> bool {
-        let chunks = self.chunks.iter().map(|chunk| chunk.shares.len());
-        let spare: usize = self.spare.iter().map(|spare| spare.len()).sum();
         let newest = self.chunks.back().map_or(0, |newest| newest.shares.len());
-        let kept = chunks.sum::<usize>() + spare - newest;
-        if self.kept.resize(kept) {
+        if self.kept.resize(self.held - newest) {
             return true;
         }
+        self.held -= self.spare.iter().map(|spare| spare.len()).sum::<usize>();
         self.spare.clear();
-        self.kept.resize(kept - spare)
+        self.kept.resize(self.held - newest)
+    }
+
+    /// The memory of a new chunk. If the limit is reached, it is that of the oldest chunk, if
+    /// enough channels have taken it: to give memory back and take it again would cost more than to
+    /// share.
+    fn next_buffer(&mut self) -> Buffer {
+        let len = self.room * self.taken.len();
+        let may_drop_oldest = self.room == MAX_RECORD
+            && self.chunks.front().is_some_and(|oldest| {
+                oldest.shares.len() == len && self.ahead_of(oldest.end()) >= self.fewest
+            });
+        if self.spare.is_empty() && may_drop_oldest && !self.kept.resize(self.held) {
+            self.drop_oldest();
+        }
+        let spare = if self.room == MAX_RECORD { self.spare.pop() } else { None };
+        spare.unwrap_or_else(|| {
+            self.held += len;
+            Buffer::new(len)
+        })
     }
 
     /// A channel that is too far behind, if the stream can go on without it: what it takes next is
@@ -295,8 +322,7 @@ impl Outgoing {
             self.room = self.part().max(SMALL_RECORD);
         }
         self.drop_empty();
-        let spare = if self.room == MAX_RECORD { self.spare.pop() } else { None };
-        let shares = spare.unwrap_or_else(|| Buffer::new(self.room * self.taken.len()));
+        let shares = self.next_buffer();
         self.chunks.push_back(Chunk { start: self.end, len: 0, shares });
         if self.plain.len() != self.room {
             self.plain = Buffer::new(self.room);
@@ -306,7 +332,10 @@ impl Outgoing {
 
     /// Drops the newest chunk if there is nothing in it.
     fn drop_empty(&mut self) {
-        if self.chunks.back().is_some_and(|newest| newest.len == 0) {
+        if let Some(newest) = self.chunks.back()
+            && newest.len == 0
+        {
+            self.held -= newest.shares.len();
             self.chunks.pop_back();
         }
     }
@@ -530,6 +559,7 @@ impl Outgoing {
             return;
         }
         self.drop_old();
+        self.held -= self.spare.iter().map(|spare| spare.len()).sum::<usize>();
         self.spare = Vec::new();
         self.drop_empty();
         if self.chunks.is_empty() {

@@ -28,7 +28,7 @@ const LONG_LEN: usize = 64 << 10;
 const MAX_KIB: u64 = 256;
 
 /// The maximum of shares that all streams of a process keep until they are acknowledged, in KiB.
-const MAX_KEPT_KIB: u64 = 256 << 10;
+const MAX_KEPT_KIB: u64 = 64 << 10;
 
 /// The time limit until streams have released unneeded memory.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -43,11 +43,17 @@ fn resident_kib(service: &Service) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Raises this process's limit of open files. Returns the number of streams that it allows.
-fn allow_streams() -> u64 {
+/// Raises this process's limit of open files as far as possible, and returns it.
+pub(super) fn allow_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile).maximum;
     let raised = Rlimit { current: limit, maximum: limit };
     setrlimit(Resource::Nofile, raised).unwrap();
+    limit
+}
+
+/// The number of streams that this process's limit of open files allows.
+fn allow_streams() -> u64 {
+    let limit = allow_files();
     let asked = std::env::var("SUNDER_STREAMS").ok().map(|text| text.parse().unwrap());
     let wanted = asked.unwrap_or(DEFAULT_STREAMS);
     // A proxy needs one for the application and three for the channels.
@@ -81,7 +87,7 @@ fn small_socket() -> TcpSocket {
 }
 
 /// Opens a stream.
-async fn open(socks: SocketAddr, service: SocketAddr) -> TcpStream {
+pub(super) async fn open(socks: SocketAddr, service: SocketAddr) -> TcpStream {
     let mut stream = small_socket().connect(socks).await.unwrap();
     let request = [&[5, 1, 0, 5, 1, 0][..], &Target::address(service).encode()].concat();
     stream.write_all(&request).await.unwrap();

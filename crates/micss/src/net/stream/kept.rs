@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::protocol::memory::Lease;
 
-/// The maximum, in bytes. Streams for which there is none left keep nothing.
-const MAX_BYTES: usize = 256 << 20;
+/// The maximum, in bytes: what 5 Gbit/s send in 100 ms. Streams for which there is none left keep
+/// nothing. More would not stay in the processor's cache: 64 streams over three channels of
+/// loopback had 0.63 GB/s with 256 MiB and 0.71 with 64.
+const MAX_BYTES: usize = 64 << 20;
 
 /// The memory of this process.
 pub(crate) static KEPT: KeptMemory = KeptMemory(AtomicUsize::new(0));
