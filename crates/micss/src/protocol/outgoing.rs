@@ -296,6 +296,7 @@ impl Outgoing {
             let own = &newest.shares[part * channel..][..len];
             larger[room * channel..][..len].copy_from_slice(own);
         }
+        self.held = self.held - newest.shares.len() + larger.len();
         newest.shares = larger;
         self.plain = Buffer::new(room);
     }
