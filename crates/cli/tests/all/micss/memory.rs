@@ -30,6 +30,9 @@ const MAX_KIB: u64 = 256;
 /// The maximum of shares that all streams of a process keep until they are acknowledged, in KiB.
 const MAX_KEPT_KIB: u64 = 64 << 10;
 
+/// What the allocator may keep of a stream's memory that was given back, in KiB.
+const MAX_FREED_KIB: u64 = 128;
+
 /// The time limit until streams have released unneeded memory.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -192,6 +195,6 @@ async fn the_memory_of_a_stream_is_bounded() {
     measured.check("open, after 64 KiB both ways", MAX_KIB).await;
     let bulk = fill(open_streams).await;
     let kept = MAX_KEPT_KIB / streams;
-    measured.check("in mid-transfer, blocked", MAX_KIB + kept).await;
+    measured.check("in mid-transfer, blocked", MAX_KIB + MAX_FREED_KIB + kept).await;
     drop(bulk);
 }

@@ -6,6 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -15,6 +16,10 @@ use super::processes::Service;
 
 /// The number of applications that read nothing.
 const STALLED: u64 = 500;
+
+/// The queue of the service's own connections, in bytes: the kernel keeps up to 4 MiB there for any
+/// reader that stalls, which is not measured.
+const OWN_QUEUE: usize = 64 << 10;
 
 /// The most that they may hold together, at all sockets on the way, in MiB.
 const MAX_MIB: u64 = 1024;
@@ -34,11 +39,12 @@ fn kernel_mib() -> u64 {
     pages * rustix::param::page_size() as u64 >> 20
 }
 
-/// A service that sends as much as it can.
+/// A service that sends as much as it can, over connections with a short queue.
 async fn send_all(listener: TcpListener) {
     let mut open = JoinSet::new();
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
+        SockRef::from(&stream).set_send_buffer_size(OWN_QUEUE).unwrap();
         open.spawn(async move {
             let bytes = vec![0x5A; 64 << 10];
             while stream.write_all(&bytes).await.is_ok() {}
