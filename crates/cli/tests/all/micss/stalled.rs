@@ -36,7 +36,7 @@ fn kernel_mib() -> u64 {
     let text = fs::read_to_string("/proc/net/sockstat").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("TCP:")).unwrap();
     let pages: u64 = line.split("mem").nth(1).unwrap().trim().parse().unwrap();
-    pages * rustix::param::page_size() as u64 >> 20
+    (pages * rustix::param::page_size() as u64) >> 20
 }
 
 /// A service that sends as much as it can, over connections with a short queue.
@@ -53,6 +53,7 @@ async fn send_all(listener: TcpListener) {
 }
 
 /// The rate of one more download, in Gbit/s.
+#[expect(clippy::cast_precision_loss, reason = "gigabytes")]
 async fn rate(socks: SocketAddr, service: SocketAddr) -> f64 {
     let mut rates = Vec::new();
     for _ in 0..REPETITIONS {
