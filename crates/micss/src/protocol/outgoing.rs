@@ -52,7 +52,8 @@ pub struct Outgoing {
     chunks: VecDeque<Chunk>,
     /// Memory for further chunks.
     spare: Vec<Buffer>,
-    /// The memory of all chunks and for further ones, in bytes.
+    /// The memory of all chunks and for further ones, in bytes. A stream that keeps many chunks
+    /// needs it for each record.
     held: usize,
     /// How many bytes of its shares each channel has taken; `None` for lost channels.
     taken: Vec<Option<u64>>,
@@ -210,14 +211,19 @@ impl Outgoing {
         }
     }
 
+    /// Gives back the memory for further chunks.
+    fn free_spare(&mut self) {
+        self.held -= self.spare.iter().map(|spare| spare.len()).sum::<usize>();
+        self.spare = Vec::new();
+    }
+
     /// Whether there is memory for the shares that are kept: for all but the newest.
     fn may_keep(&mut self) -> bool {
         let newest = self.chunks.back().map_or(0, |newest| newest.shares.len());
         if self.kept.resize(self.held - newest) {
             return true;
         }
-        self.held -= self.spare.iter().map(|spare| spare.len()).sum::<usize>();
-        self.spare.clear();
+        self.free_spare();
         self.kept.resize(self.held - newest)
     }
 
@@ -560,8 +566,7 @@ impl Outgoing {
             return;
         }
         self.drop_old();
-        self.held -= self.spare.iter().map(|spare| spare.len()).sum::<usize>();
-        self.spare = Vec::new();
+        self.free_spare();
         self.drop_empty();
         if self.chunks.is_empty() {
             (self.room, self.plain) = (SMALL_RECORD, Buffer::default());

@@ -58,12 +58,11 @@ impl LossEstimator {
         self.recent = self.recent.followed_by(Window { began: now, sent, received });
         let recent = self.recent;
         let empty = Window { began: now, ..Window::default() };
-        if received < sent {
-            self.lossless = empty;
+        self.lossless = if received < sent {
+            empty
         } else {
-            self.lossless =
-                self.lossless.followed_by(Window { began: self.lossless.began, sent, received });
-        }
+            self.lossless.followed_by(Window { began: now, sent, received })
+        };
         if self.lossless.shows_no_loss(self.value(), now) {
             let older = Window { began: self.lossless.began, ..Window::default() };
             (self.older, self.newer, self.recent) = (older, self.lossless, empty);
