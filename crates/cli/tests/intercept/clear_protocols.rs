@@ -7,7 +7,8 @@ use std::thread;
 
 use crate::captures::datagrams;
 use crate::matrix::{CELLS, Cell, Kind, Matrix, SETTINGS, TIMEOUT, listen};
-use crate::topology::{Topology, until};
+use crate::programs::start_nginx;
+use crate::topology::Topology;
 
 const QUIC: u16 = 443;
 
@@ -135,23 +136,12 @@ fn offering_http3(topology: &Topology) -> crate::topology::Program {
     topology.write("part", "part");
     let files = topology.path("");
     let files = files.display();
-    let config = format!(
-        "user root; daemon off; master_process off; error_log {files}/nginx.log; pid {files}/nginx.pid;\n\
-         events {{ }}\n\
-         http {{\n\
-         access_log off; client_body_temp_path {files}/1; proxy_temp_path {files}/2;\n\
-         fastcgi_temp_path {files}/3; uwsgi_temp_path {files}/4; scgi_temp_path {files}/5;\n\
-         types {{ text/html html; }}\n\
-         server {{ listen 443 ssl http2; root {files}; ssl_certificate {files}/certificate;\n\
+    let settings = format!(
+        "listen 443 ssl http2; ssl_certificate {files}/certificate;\n\
          ssl_certificate_key {files}/key; keepalive_timeout 0;\n\
-         add_header Alt-Svc 'h3=\":443\"; ma=86400'; add_header Cache-Control no-store; }}\n\
-         }}\n"
+         add_header Alt-Svc 'h3=\":443\"; ma=86400'; add_header Cache-Control no-store;"
     );
-    let config = topology.write("nginx.conf", config);
-    let nginx = topology.start("server", "/usr/sbin/nginx", &["-c", config.to_str().unwrap()]);
-    let server = topology.host("server");
-    until("nginx listens", || server.run(|| TcpStream::connect("127.0.0.1:443").is_ok()).unwrap());
-    nginx
+    start_nginx(topology, 443, &settings)
 }
 
 /// The page as Chromium shows it in the end.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::thread;
@@ -18,6 +18,12 @@ const ALL: &str = "[\"0.0.0.0/0:22\", \"0.0.0.0/0:80\", \"[::]/0:80\"]";
 
 /// A web server on the server with this document, for both families.
 fn nginx(topology: &Topology, document: &[u8]) -> Program {
+    topology.write("document", document);
+    start_nginx(topology, 80, "listen 80; listen [::]:80;")
+}
+
+/// A web server on the server that offers the topology's files, with these settings, at a port.
+pub(crate) fn start_nginx(topology: &Topology, port: u16, settings: &str) -> Program {
     let files = topology.path("");
     let files = files.display();
     let config = format!(
@@ -26,14 +32,15 @@ fn nginx(topology: &Topology, document: &[u8]) -> Program {
          http {{\n\
          access_log off; client_body_temp_path {files}/1; proxy_temp_path {files}/2;\n\
          fastcgi_temp_path {files}/3; uwsgi_temp_path {files}/4; scgi_temp_path {files}/5;\n\
-         server {{ listen 80; listen [::]:80; root {files}; }}\n\
+         types {{ text/html html; }}\n\
+         server {{ root {files}; {settings} }}\n\
          }}\n"
     );
-    topology.write("document", document);
     let config = topology.write("nginx.conf", config);
     let nginx = topology.start("server", "/usr/sbin/nginx", &["-c", config.to_str().unwrap()]);
     let server = topology.host("server");
-    until("nginx listens", || server.run(|| TcpStream::connect("127.0.0.1:80").is_ok()).unwrap());
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    until("nginx listens", || server.run(move || TcpStream::connect(address).is_ok()).unwrap());
     nginx
 }
 
