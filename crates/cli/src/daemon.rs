@@ -114,7 +114,8 @@ pub(crate) fn config_dir(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
 }
 
-/// Answers at the status socket of a daemon, until what it returns is dropped.
+/// Answers at the status socket of a daemon, until what it returns is dropped. Called before the
+/// daemon prints that it listens: who has read that may ask.
 pub(crate) fn answer_status<D: Daemon>(
     status: impl Fn() -> D::Status + Send + 'static,
 ) -> Option<StatusSocket> {

@@ -114,10 +114,10 @@ async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
     raise_open_files();
     let proxy = Proxy::open(&config).map_err(failed)?;
     let handle = proxy.handle();
-    console::print_line(&format!("listening on {}", proxy.local_addr()))?;
-    console::print_line(&format!("proxy_key = \"{}\"", proxy.public_key()))?;
     let (source, name) = (handle.clone(), name_of(&path));
     let _socket = daemon::answer_status::<Mix>(move || Named(source.status(name.clone())));
+    console::print_line(&format!("listening on {}", proxy.local_addr()))?;
+    console::print_line(&format!("proxy_key = \"{}\"", proxy.public_key()))?;
     let (reloaded, before) = (handle.clone(), config);
     let take = move |new: Config| {
         let unchanged = reloaded.reload(&new, &before).map_err(io::Error::other);

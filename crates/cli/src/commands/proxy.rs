@@ -117,6 +117,9 @@ async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
     let config = within_limits(config);
     let purposes = entrances(&config);
     let client = Client::bind(config).await.map_err(failed)?;
+    let (handle, name) = (client.handle(), name_of(&path));
+    let status = move || Named { name: name.clone(), status: handle.status() };
+    let _socket = daemon::answer_status::<Proxy>(status);
     print_listening(&client.local_addresses().map_err(failed)?, &purposes)?;
     for table in intercept::left_behind() {
         warn!(
@@ -124,9 +127,6 @@ async fn carry(path: PathBuf, config: ClientConfig) -> Result<(), Failure> {
              start it again, or nft delete table inet {table}"
         );
     }
-    let (handle, name) = (client.handle(), name_of(&path));
-    let status = move || Named { name: name.clone(), status: handle.status() };
-    let _socket = daemon::answer_status::<Proxy>(status);
     let handle = client.handle();
     let take = move |config| {
         let handle = handle.clone();

@@ -99,6 +99,9 @@ async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
     let (signals, hangups) = (StopSignals::listen()?, signals::hangups()?);
     let failed = |error: io::Error| Failure::Failed(error.to_string());
     let server = Server::bind(within_limits(config)).await.map_err(failed)?;
+    let (handle, name) = (server.handle(), name_of(&path));
+    let status = move || Named { name: name.clone(), status: handle.status() };
+    let _socket = daemon::answer_status::<Serve>(status);
     print_listening(&server.local_addresses().map_err(failed)?)?;
     if let Some(answerer) = server.directory_server() {
         for address in answerer.local_addresses().map_err(failed)? {
@@ -108,9 +111,6 @@ async fn serve(path: PathBuf, config: ServerConfig) -> Result<(), Failure> {
             console::print_line(&format!("directory: public_key = \"{key}\""))?;
         }
     }
-    let (handle, name) = (server.handle(), name_of(&path));
-    let status = move || Named { name: name.clone(), status: handle.status() };
-    let _socket = daemon::answer_status::<Serve>(status);
     let handle = server.handle();
     let take = move |config| {
         let handle = handle.clone();

@@ -122,9 +122,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 async fn carry(tunnel: Running) -> Result<(), Failure> {
     let signals = StopSignals::listen()?;
-    console::print_line(&format!("device {}", tunnel.device()))?;
     let (stopper, source) = (tunnel.stopper(), tunnel.status_source());
     let _socket = daemon::answer_status::<Tunnel>(move || Status(source.status()));
+    console::print_line(&format!("device {}", tunnel.device()))?;
     let carrying = tokio::task::spawn_blocking(|| tunnel.run());
     let ended = signals::until_stopped(signals, carrying, || stopper.stop()).await?;
     let result = ended.map_err(|panic| Failure::Failed(panic.to_string()))?;

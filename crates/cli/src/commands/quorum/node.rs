@@ -123,12 +123,12 @@ async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
     let socket = ApiSocket::open(&path_of_socket, config.socket_access, api);
     let _socket = socket.map_err(|error| failed(&error))?;
     info!(%identity, socket = %path_of_socket.display(), "this server");
-    for address in &config.listen {
-        console::print_line(&format!("listening on {address}"))?;
-    }
     let (source, name) = (node.handle(), name_of(&path));
     let status = move || Named(source.status(name.clone()));
     let _status = daemon::answer_status::<Quorum>(status);
+    for address in &config.listen {
+        console::print_line(&format!("listening on {address}"))?;
+    }
     let take = move |new: Config| {
         let (handle, unchanged) = (handle.clone(), config.needs_restart(&new));
         async move {
