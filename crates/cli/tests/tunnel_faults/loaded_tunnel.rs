@@ -98,14 +98,20 @@ impl LoadedTunnel {
         fault.set(&self.pair, is_on);
     }
 
-    /// The client's estimate of each channel.
+    /// The client's estimate of each channel, and whether and how it is used.
     pub(crate) fn estimates(&self) -> String {
         let status = self.pair.status("client");
         let channels = status.channels.iter().map(|channel| {
             let rate = channel.rate_mbit.unwrap_or_default();
             let from = channel.rate_from.as_deref().unwrap_or_default();
             let loss = 100.0 * channel.loss_out.unwrap_or_default();
-            format!("{rate:.1} Mbit/s {from}, {loss:.1} % lost")
+            let state = channel.state_out.as_deref().unwrap_or("not connected");
+            let is_spare = if channel.spare_s.is_some() { ", spare" } else { "" };
+            let mtu = channel.mtu.map_or("–".to_owned(), |mtu| mtu.to_string());
+            let hole = channel.former_mtu.map_or(String::new(), |former| format!(" after {former}"));
+            format!(
+                "{rate:.1} Mbit/s {from}, {loss:.1} % lost, {state}{is_spare}, MTU {mtu}{hole}"
+            )
         });
         channels.collect::<Vec<_>>().join("; ")
     }

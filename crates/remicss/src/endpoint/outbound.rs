@@ -77,6 +77,11 @@ pub struct SenderConfig {
     pub headers: Vec<usize>,
 }
 
+/// A channel is given its known rate less this part of it, 1/100. Else a queue that a fault has left
+/// in the network would stay for minutes, and with it the delay: a plan could leave the channel
+/// aside as a slow one.
+const QUEUE_DRAIN: u64 = 100;
+
 impl SenderConfig {
     /// A sender under the keys of an association.
     ///
@@ -89,7 +94,9 @@ impl SenderConfig {
         generator: Generator,
     ) -> Result<Sender, SenderError> {
         let channels = self.rates_bps.iter().zip(&self.mtus).zip(&self.headers);
-        let pacers = channels.map(|((rate, mtu), headers)| Pacer::new(*rate, *mtu, *headers));
+        let paced = |rate: &u64| rate - rate / QUEUE_DRAIN;
+        let pacers = channels
+            .map(|((rate, mtu), headers)| Pacer::new(rate.as_ref().map(paced), *mtu, *headers));
         let (outgoing, floor) = (&keys.outgoing, keys.floor);
         let sender = Sender::new(outgoing, floor, pacers.collect(), scheduler, generator)?;
         let mut sender = sender.with_members(keys.members);
