@@ -215,12 +215,15 @@ impl World {
                 person.client.handle_stored();
                 continue;
             }
-            match person.client.poll_event() {
-                Some(ClientEvent::Message { text, .. }) => {
-                    assert_eq!(text, "text", "what nobody has said");
-                    person.has_read = true;
+            let event = person.client.event().cloned();
+            match event {
+                Some(event) => {
+                    if let ClientEvent::Message { text, .. } = event {
+                        assert_eq!(text, "text", "what nobody has said");
+                        person.has_read = true;
+                    }
+                    person.client.handle_shown();
                 }
-                Some(_) => {}
                 None => match person.client.poll_transmit() {
                     Some(message) => person.to_proxy.push_back(message),
                     None => break,

@@ -3,18 +3,21 @@
 //!
 //! After each call the driver takes, in this order and until there is none of any of them,
 //! [`Client::poll_store`], which it writes to disk and then reports to [`Client::handle_stored`],
-//! [`Client::poll_event`], which it shows, and [`Client::poll_transmit`], which it sends. What is
-//! shown or sent is stored before: after a crash at any time no message is lost, and only one that
-//! was being shown may be shown again.
+//! [`Client::event`], which it shows and then reports to [`Client::handle_shown`], and
+//! [`Client::poll_transmit`], which it sends. What is shown or sent is stored before: after a crash
+//! at any time no message is lost, and only one that was being shown may be shown again.
 //!
-//! The driver writes in another thread, and calls the client meanwhile: a request of a round does
-//! not wait for the disk, because the proxy would see by its time that there was something to
-//! write. A request that is made before all is stored writes to nobody.
+//! **Nothing that the proxy sees depends on messages**, but for contents that it cannot read. The
+//! driver writes in another thread, and calls the client meanwhile: what is sent does not wait for
+//! the disk, because the proxy would see by its time that there was something to write. A request
+//! that is made before all is stored writes to nobody. Only what tells the administrator of a
+//! change of membership waits until that change is stored, and then for the next round.
 
 mod epochs;
 mod event;
 mod joining;
 mod link;
+mod outbox;
 mod state;
 
 use std::collections::VecDeque;
@@ -29,7 +32,9 @@ pub use self::event::{
     ClientError, ClientEvent, ClientSendError, ClientStatus, LeaveError, NotAdministrator,
     StoredError,
 };
+use self::joining::Refusals;
 use self::link::Link;
+use self::outbox::MembershipOutbox;
 use self::state::State;
 use crate::conversations::Conversations;
 use crate::member::{self, MIN_AUDIT_ROUNDS, Member, MemberError, MessageId};
@@ -84,12 +89,13 @@ pub struct Client {
     epochs: Epochs,
     standing: Conversing,
     administrator: Option<Administrator>,
+    refusals: Refusals,
     join_request: Option<Vec<u8>>,
     link: Option<Link>,
     events: VecDeque<ClientEvent>,
-    /// The request of a round, which does not wait until the state is stored.
-    request: Option<Vec<u8>>,
+    /// What waits for nothing.
     transmits: VecDeque<Vec<u8>>,
+    membership: MembershipOutbox,
     /// Whether the state is the one that [`Client::poll_store`] has returned last.
     is_stored: bool,
     /// Whether that one is being written.
@@ -101,6 +107,8 @@ pub struct Client {
     /// connection.
     last_audit: Option<(u32, u64)>,
     audits: u64,
+    /// See [`Client::exchanges`].
+    exchanges: u64,
 }
 
 /// The conversations, which a member has while it knows the shape of the group.
@@ -124,11 +132,12 @@ impl Client {
         let mut random = Random::new(seed);
         let now = settings.since_1970;
         let group_id = group_id(&settings.group.administrator, settings.group.group.as_str());
-        let restored = stored.map(|bytes| state::decode(bytes, &group_id)).transpose()?;
+        let life = micros(now);
+        let restored = stored.map(|bytes| state::decode(bytes, &group_id, life)).transpose()?;
         let State { epochs, conversations, administrator, mut join_request, events } = restored
             .unwrap_or_else(|| State {
                 epochs: Epochs::new(now, &mut random),
-                conversations: Conversations::new(micros(now)),
+                conversations: Conversations::new(life),
                 administrator: Vec::new(),
                 join_request: None,
                 events: VecDeque::new(),
@@ -149,6 +158,10 @@ impl Client {
         } else {
             None
         };
+        let mut membership = MembershipOutbox::default();
+        if stored.is_none() {
+            membership.handle_change();
+        }
         Ok(Self {
             settings,
             identity,
@@ -156,17 +169,19 @@ impl Client {
             epochs,
             standing: Conversing::Waiting(conversations),
             administrator,
+            refusals: Refusals::default(),
             join_request,
             link: None,
             events,
-            request: None,
             transmits: VecDeque::new(),
+            membership,
             is_stored: stored.is_some(),
             is_storing: false,
             not_of_round_since: None,
             displaced: None,
             last_audit: None,
             audits: 0,
+            exchanges: 0,
         })
     }
 
@@ -182,8 +197,9 @@ impl Client {
     }
 
     fn unlink(&mut self) {
-        (self.link, self.request) = (None, None);
+        self.link = None;
         self.transmits.clear();
+        self.membership.clear();
     }
 
     /// A message of the proxy has come.
@@ -261,19 +277,26 @@ impl Client {
     }
 
     /// The state, if it has changed and none is being written: it takes the place of what was
-    /// stored before, in one step. Secret. There are no events, and only the request of a round to
-    /// transmit, until [`Client::handle_stored`] is called.
+    /// stored before, in one step. Secret. There are no events, and nothing that tells of a change
+    /// of membership is sent, until [`Client::handle_stored`] is called.
     pub fn poll_store(&mut self) -> Option<Zeroizing<Vec<u8>>> {
         if self.is_stored || self.is_storing {
             return None;
         }
         (self.is_stored, self.is_storing) = (true, true);
+        self.membership.begin_to_store();
         Some(self.stored())
     }
 
     /// What [`Client::poll_store`] has returned is on the disk.
     pub fn handle_stored(&mut self) {
         self.is_storing = false;
+        self.membership.end_to_store();
+    }
+
+    /// What [`Client::poll_store`] has returned could not be written: it returns the state again.
+    pub fn handle_not_stored(&mut self) {
+        (self.is_storing, self.is_stored) = (false, false);
     }
 
     /// Whether the state is on the disk as it is.
@@ -281,22 +304,33 @@ impl Client {
         self.is_stored && !self.is_storing
     }
 
-    /// What the client has learned.
-    pub fn poll_event(&mut self) -> Option<ClientEvent> {
-        let event = if self.is_stored() { self.events.pop_front() } else { None }?;
-        // It is in the stored state, and would be shown again.
-        let is_in_state =
-            matches!(event, ClientEvent::Message { .. } | ClientEvent::Delivered { .. });
+    /// What the client has learned, until [`Client::handle_shown`] is called.
+    pub fn event(&self) -> Option<&ClientEvent> {
+        if self.is_stored() { self.events.front() } else { None }
+    }
+
+    /// What [`Client::event`] has returned was shown: there is the next one.
+    pub fn handle_shown(&mut self) {
+        let shown = self.events.pop_front();
+        // If it is in the stored state, it would be shown again.
+        let is_in_state = shown.is_some_and(|event| event.is_stored());
         self.is_stored &= !(is_in_state && self.events.is_empty());
-        Some(event)
+    }
+
+    /// How many rounds this client has taken part in since it was started, in which enough others
+    /// have to write something. The proxy knows that.
+    pub fn exchanges(&self) -> u64 {
+        self.exchanges
     }
 
     /// A message to send to the proxy.
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
-        if self.request.is_some() {
-            return self.request.take();
-        }
-        if self.is_stored() { self.transmits.pop_front() } else { None }
+        self.transmits.pop_front().or_else(|| {
+            // Where there are rounds, it is sent with a request: a time between rounds would tell
+            // for how long the disk was busy.
+            let has_rounds = self.link.as_ref().is_some_and(Link::is_ready);
+            self.membership.poll(has_rounds)
+        })
     }
 
     /// Queues a message to the member with a name. It is delivered once, after those before it.
@@ -329,7 +363,7 @@ impl Client {
         let now = self.calendar(now);
         let administrator = self.administrator.as_mut().ok_or(NotAdministrator)?;
         let invitation = administrator.invite(now, name, now + lasts, self.random.draw())?;
-        self.is_stored = false;
+        self.membership_changed();
         Ok(invitation)
     }
 
@@ -339,7 +373,7 @@ impl Client {
     /// If this is not the administrator, or there is no such member.
     pub fn remove(&mut self, now: Instant, name: &Name) -> Result<(), AdministratorError> {
         self.administrator.as_mut().ok_or(NotAdministrator)?.remove(name)?;
-        self.is_stored = false;
+        self.membership_changed();
         self.announce_if_due(now);
         Ok(())
     }
@@ -375,6 +409,7 @@ impl Client {
             others: self.others(),
             epoch: self.epochs.number(),
             round: self.link.as_ref().map_or(0, Link::round),
+            exchanges: self.exchanges,
             latency: self.link.as_ref().and_then(Link::latency),
             anonymity_set: member.map_or(0, |member| member.anonymity_set()),
             least_participants: self.settings.least_participants,
@@ -424,7 +459,8 @@ impl Client {
         let (Conversing::Member(member), Some(link)) = (&mut self.standing, &mut self.link) else {
             return Err(ClientError::OutOfTurn("a round before the epoch"));
         };
-        self.request = Some(link.handle_round(now, start, opening, member, is_stored)?);
+        self.transmits.push_back(link.handle_round(now, start, opening, member, is_stored)?);
+        self.membership.handle_round();
         Ok(())
     }
 
@@ -433,11 +469,25 @@ impl Client {
         let Conversing::Member(member) = &mut self.standing else { return Ok(()) };
         let generation = member.conversations().generation();
         member.handle_slots(&slots);
+        self.is_stored &= member.conversations().generation() == generation;
+        self.exchanges += u64::from(member.is_anonymous());
+        if self.take_events() {
+            self.not_of_round_since = None;
+        }
+        Ok(())
+    }
+
+    /// Takes what the member has learned. Whether no mailbox was a wrong one.
+    fn take_events(&mut self) -> bool {
+        let Conversing::Member(member) = &mut self.standing else { return true };
         let mut is_right = true;
         while let Some(event) = member.poll_event() {
             self.events.push_back(match event {
                 member::Event::Message { from, text } => ClientEvent::Message { from, text },
                 member::Event::Delivered { id, to } => ClientEvent::Delivered { id, to },
+                member::Event::GivenUp { id, to, reason } => {
+                    ClientEvent::GivenUp { id, to, reason }
+                }
                 member::Event::NotOfThisRound { round } => {
                     is_right = false;
                     let since = *self.not_of_round_since.get_or_insert(round);
@@ -446,11 +496,7 @@ impl Client {
                 member::Event::LeftOut { round } => ClientEvent::LeftOut { round },
             });
         }
-        if is_right {
-            self.not_of_round_since = None;
-        }
-        self.is_stored &= member.conversations().generation() == generation;
-        Ok(())
+        is_right
     }
 
     /// Begins an audit. A proxy that follows the protocol asks for each at a distance of some

@@ -7,13 +7,34 @@ use crate::pair::TAG_LEN;
 /// The longest text of a message in bytes.
 pub const MAX_TEXT_LEN: usize = 64 << 10;
 /// Bytes before the text.
-const HEADER_LEN: usize = 26;
+const HEADER_LEN: usize = 34;
 /// Set in the length of the last fragment of a message.
 const LAST: u16 = 1 << 15;
+/// Set in the length where an acknowledgement refuses.
+const REFUSED: u16 = 1 << 14;
+/// The bits of the length itself.
+const LEN: u16 = REFUSED - 1;
+/// The bytes of a [`Digest`].
+pub(crate) const DIGEST_LEN: usize = 8;
+
+/// The first bytes of a SHA-256, which tell two texts of the same partner apart. A partner can do
+/// no more by two texts with the same digest than by its texts.
+pub(crate) type Digest = [u8; DIGEST_LEN];
 
 /// How many bytes of text a slot carries.
 pub(crate) const fn capacity(slot_len: usize) -> usize {
     slot_len - HEADER_LEN - TAG_LEN
+}
+
+/// What one end has received of the other's stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acknowledgement {
+    /// All fragments up to this one, and the digest of all of them in order: see
+    /// [`crate::conversation::chain`].
+    Received(u32, Digest),
+    /// What the stream says cannot be told from what was shown before, or is damaged: nothing more
+    /// of it is taken. The greatest number of a message that was shown, or 0.
+    Refused(u64),
 }
 
 /// The content of a slot.
@@ -25,8 +46,8 @@ pub(crate) struct Content<'a> {
     pub(crate) number: u32,
     /// The stream of what the writer receives, or 0: none yet.
     pub(crate) acknowledged_stream: u64,
-    /// All its fragments up to this one have arrived.
-    pub(crate) acknowledged: u32,
+    /// What has arrived of it.
+    pub(crate) acknowledged: Acknowledgement,
     /// Whether the fragment ends a message.
     pub(crate) last: bool,
     /// The fragment.
@@ -39,7 +60,7 @@ impl<'a> Content<'a> {
         stream: 0,
         number: 0,
         acknowledged_stream: 0,
-        acknowledged: 0,
+        acknowledged: Acknowledgement::Received(0, [0; DIGEST_LEN]),
         last: false,
         text: &[],
     };
@@ -51,9 +72,15 @@ impl<'a> Content<'a> {
         slot.extend_from_slice(&self.stream.to_be_bytes());
         slot.extend_from_slice(&self.number.to_be_bytes());
         slot.extend_from_slice(&self.acknowledged_stream.to_be_bytes());
-        slot.extend_from_slice(&self.acknowledged.to_be_bytes());
-        let len = u16::try_from(self.text.len()).expect("a slot is shorter than 2^15 bytes");
-        slot.extend_from_slice(&(len | if self.last { LAST } else { 0 }).to_be_bytes());
+        let (received, value, refused) = match self.acknowledged {
+            Acknowledgement::Received(number, digest) => (number, digest, 0),
+            Acknowledgement::Refused(shown) => (0, shown.to_be_bytes(), REFUSED),
+        };
+        slot.extend_from_slice(&received.to_be_bytes());
+        slot.extend_from_slice(&value);
+        let len = u16::try_from(self.text.len()).expect("a slot is shorter than 2^14 bytes");
+        let last = if self.last { LAST } else { 0 };
+        slot.extend_from_slice(&(len | last | refused).to_be_bytes());
         slot.extend_from_slice(self.text);
         assert!(slot.len() + TAG_LEN <= slot_len, "the text fits into the slot");
         slot.resize(slot_len, 0);
@@ -65,15 +92,21 @@ impl<'a> Content<'a> {
         let (stream, rest) = slot.split_first_chunk()?;
         let (number, rest) = rest.split_first_chunk()?;
         let (acknowledged_stream, rest) = rest.split_first_chunk()?;
-        let (acknowledged, rest) = rest.split_first_chunk()?;
+        let (received, rest) = rest.split_first_chunk()?;
+        let (value, rest) = rest.split_first_chunk::<DIGEST_LEN>()?;
         let (len, rest) = rest.split_first_chunk()?;
         let len = u16::from_be_bytes(*len);
-        let text = rest.get(..rest.len().checked_sub(TAG_LEN)?)?.get(..usize::from(len & !LAST))?;
+        let text = rest.get(..rest.len().checked_sub(TAG_LEN)?)?.get(..usize::from(len & LEN))?;
+        let acknowledged = if len & REFUSED == 0 {
+            Acknowledgement::Received(u32::from_be_bytes(*received), *value)
+        } else {
+            Acknowledgement::Refused(u64::from_be_bytes(*value))
+        };
         Some(Self {
             stream: u64::from_be_bytes(*stream),
             number: u32::from_be_bytes(*number),
             acknowledged_stream: u64::from_be_bytes(*acknowledged_stream),
-            acknowledged: u32::from_be_bytes(*acknowledged),
+            acknowledged,
             last: len & LAST != 0,
             text,
         })
@@ -92,7 +125,11 @@ mod tests {
                 stream: 1,
                 number: 2,
                 acknowledged_stream: 3,
-                acknowledged: 4,
+                acknowledged: if len == 0 {
+                    Acknowledgement::Refused(5)
+                } else {
+                    Acknowledgement::Received(4, [6; 8])
+                },
                 last: len == 1,
                 text: &text,
             };
@@ -100,17 +137,17 @@ mod tests {
             assert_eq!(slot.len(), 64);
             assert_eq!(Content::decode(&slot), Some(content));
         }
-        assert_eq!(capacity(64), 22);
+        assert_eq!(capacity(64), 14);
     }
 
     #[test]
     fn what_is_too_long_is_none() {
         let mut slot = [0; 64];
         assert!(Content::decode(&slot).is_some());
-        slot[25] = 22;
+        slot[33] = 14;
         assert!(Content::decode(&slot).is_some());
-        slot[25] = 23;
+        slot[33] = 15;
         assert_eq!(Content::decode(&slot), None);
-        assert!((0..42).all(|len| Content::decode(&slot[..len]).is_none()));
+        assert!((0..50).all(|len| Content::decode(&slot[..len]).is_none()));
     }
 }

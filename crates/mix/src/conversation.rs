@@ -1,6 +1,7 @@
 //! What a member has said to a partner and heard from it: fragments that wait to be acknowledged,
 //! and fragments that arrived.
 
+mod framing;
 mod incoming;
 mod outgoing;
 
@@ -10,7 +11,7 @@ use crate::content::Content;
 use crate::state::{Reader, StateError};
 use incoming::Incoming;
 pub(crate) use outgoing::Full;
-use outgoing::Outgoing;
+use outgoing::{Outgoing, Told};
 
 /// How many fragments are sent beyond the last one that was acknowledged.
 const WINDOW: u32 = 16;
@@ -30,29 +31,38 @@ pub(crate) struct Conversation {
 pub(crate) struct Received {
     /// A message that it completed: each fragment that is awaited can complete more than one.
     pub(crate) messages: Vec<String>,
-    /// The numbers of own messages that have arrived.
+    /// The numbers of own messages that were shown.
     pub(crate) delivered: Vec<u64>,
+    /// The numbers of own messages of which nobody can tell any more whether they were shown: the
+    /// state is older than what the partner has. They are not sent again.
+    pub(crate) uncertain: Vec<u64>,
     /// Whether anything has changed that has to be stored.
     pub(crate) changed: bool,
 }
 
 impl Conversation {
-    /// A new one, whose stream to the partner has this number.
-    pub(crate) fn new(stream: u64) -> Self {
-        let (outgoing, incoming) = (Outgoing::new(stream), Incoming::default());
+    /// A new one, in this life of the state.
+    pub(crate) fn new(life: u64) -> Self {
+        let (outgoing, incoming) = (Outgoing::new(life), Incoming::default());
         Self { outgoing, incoming, active: 0 }
     }
 
-    /// Appends a message, to be cut into fragments of at most `capacity` bytes.
+    /// Appends a message with a number and a stamp, to be cut into fragments of at most `capacity`
+    /// bytes. Each stamp is greater than all before.
     pub(crate) fn push(
         &mut self,
         exchange: u64,
-        id: u64,
+        (id, stamp): (u64, u64),
         text: &str,
         capacity: usize,
     ) -> Result<(), Full> {
         self.active = exchange;
-        self.outgoing.push(id, Zeroizing::new(text.as_bytes().to_vec()), capacity)
+        self.outgoing.push(id, stamp, text.as_bytes(), capacity)
+    }
+
+    /// Gives up all messages that wait, and returns their numbers.
+    pub(crate) fn give_up(&mut self) -> Vec<u64> {
+        self.outgoing.give_up()
     }
 
     /// Whether there is something that was never sent: a fragment, or an acknowledgement.
@@ -97,24 +107,24 @@ impl Conversation {
         Content { stream, number, acknowledged_stream, acknowledged, last, text }.encode(slot_len)
     }
 
-    /// Takes a slot of the partner. `capacity` is that of the slots to it.
+    /// Takes a slot of the partner. `capacity` is that of the slots to it, and `stamp` the last one
+    /// that was given out.
     pub(crate) fn read(
         &mut self,
         exchange: u64,
         content: &Content<'_>,
         capacity: usize,
+        stamp: &mut u64,
     ) -> Received {
-        let (stream, number) = (content.acknowledged_stream, content.acknowledged);
-        let delivered = self.outgoing.acknowledge(stream, number, capacity);
+        let (stream, acknowledged) = (content.acknowledged_stream, content.acknowledged);
+        let told = self.outgoing.acknowledge(stream, acknowledged, capacity, stamp);
         let messages = self.incoming.receive(content);
         if messages.is_some() {
             self.active = exchange;
         }
-        Received {
-            changed: delivered.is_some() || messages.is_some(),
-            messages: messages.unwrap_or_default(),
-            delivered: delivered.unwrap_or_default(),
-        }
+        let changed = told.is_some() || messages.is_some();
+        let Told { delivered, uncertain } = told.unwrap_or_default();
+        Received { messages: messages.unwrap_or_default(), delivered, uncertain, changed }
     }
 
     /// Cuts what waits into fragments of another length, in a new stream.
@@ -132,8 +142,13 @@ impl Conversation {
         self.incoming.encode(out);
     }
 
-    pub(crate) fn decode(state: &mut Reader<'_>, capacity: usize) -> Result<Self, StateError> {
-        let outgoing = Outgoing::decode(state, capacity)?;
+    /// The conversation that was stored, in another life of the state.
+    pub(crate) fn decode(
+        state: &mut Reader<'_>,
+        life: u64,
+        capacity: usize,
+    ) -> Result<Self, StateError> {
+        let outgoing = Outgoing::decode(state, life, capacity)?;
         let incoming = Incoming::decode(state)?;
         Ok(Self { outgoing, incoming, active: 0 })
     }

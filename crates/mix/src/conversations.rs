@@ -9,17 +9,26 @@ use crate::content::Content;
 use crate::conversation::{Conversation, Full, Received};
 use crate::state::{Reader, StateError};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// How many are kept of partners that are no members.
 const MAX_FORMER: usize = 4096;
+
+/// A message that waited for somebody who is no member any more.
+pub(crate) struct GivenUp {
+    pub(crate) partner: [u8; 32],
+    /// Its number.
+    pub(crate) id: u64,
+}
 
 /// All conversations of a member, which outlive epochs and restarts. Texts and partners are
 /// secret, and wiped on drop.
 pub struct Conversations {
-    /// The number of the stream to each new partner.
-    stream: u64,
+    /// See [`Self::new`].
+    life: u64,
     /// The number of the last message.
     last_id: u64,
+    /// The stamp of the last message, which is above the time when this life began.
+    stamp: u64,
     /// The greatest epoch and round in it whose mailbox was read.
     read: (u32, u64),
     /// The bytes of a fragment.
@@ -29,12 +38,14 @@ pub struct Conversations {
 }
 
 impl Conversations {
-    /// None yet, of a member that has no state. `now_us` is the time since 1970 in microseconds: by
-    /// it a partner notices that there was another state before.
-    pub fn new(now_us: u64) -> Self {
+    /// None yet, of a member that has no state. `life` is the time since 1970 in microseconds when
+    /// this process began to use the state: what is sent in one life of a state has other numbers
+    /// than what is sent in another one, also if both go on from the same stored state.
+    pub fn new(life: u64) -> Self {
         Self {
-            stream: now_us.max(1),
+            life,
             last_id: 0,
+            stamp: life,
             read: (0, 0),
             capacity: 0,
             partners: BTreeMap::new(),
@@ -61,8 +72,8 @@ impl Conversations {
         let len = 64 + partners.sum::<usize>();
         let mut out = Zeroizing::new(Vec::with_capacity(len));
         out.push(VERSION);
-        out.extend_from_slice(&self.stream.to_be_bytes());
         out.extend_from_slice(&self.last_id.to_be_bytes());
+        out.extend_from_slice(&self.stamp.to_be_bytes());
         out.extend_from_slice(&self.read.0.to_be_bytes());
         out.extend_from_slice(&self.read.1.to_be_bytes());
         out.extend_from_slice(&(self.capacity as u64).to_be_bytes());
@@ -75,17 +86,18 @@ impl Conversations {
         out
     }
 
-    /// What [`Self::to_bytes`] returned.
+    /// What [`Self::to_bytes`] returned, in another life: see [`Self::new`].
     ///
     /// # Errors
     /// If it is something else.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, StateError> {
+    pub fn from_bytes(bytes: &[u8], life: u64) -> Result<Self, StateError> {
         let mut state = Reader(bytes);
         if state.byte()? != VERSION {
             return Err(StateError);
         }
-        let mut all = Self::new(state.u64()?);
+        let mut all = Self::new(life);
         all.last_id = state.u64()?;
+        all.stamp = state.u64()?.max(life);
         all.read = (state.u32()?, state.u64()?);
         all.capacity = usize::try_from(state.u64()?).map_err(|_| StateError)?;
         let count = state.u64()?;
@@ -94,14 +106,19 @@ impl Conversations {
         }
         for _ in 0..count {
             let partner = state.array()?;
-            let conversation = Conversation::decode(&mut state, all.capacity)?;
+            let conversation = Conversation::decode(&mut state, life, all.capacity)?;
             all.partners.insert(partner, conversation);
         }
         if state.0.is_empty() { Ok(all) } else { Err(StateError) }
     }
 
-    /// Begins an epoch with these members, whose slots carry `capacity` bytes of text.
-    pub(crate) fn begin_epoch(&mut self, capacity: usize, is_member: impl Fn(&[u8; 32]) -> bool) {
+    /// Begins an epoch with these members, whose slots carry `capacity` bytes of text. Returns the
+    /// messages that waited for others, which nobody can get any more.
+    pub(crate) fn begin_epoch(
+        &mut self,
+        capacity: usize,
+        is_member: impl Fn(&[u8; 32]) -> bool,
+    ) -> Vec<GivenUp> {
         if capacity != self.capacity {
             self.generation += 1;
             self.capacity = capacity;
@@ -113,6 +130,13 @@ impl Conversations {
             self.generation += 1;
             self.partners.remove(key);
         }
+        let mut given_up = Vec::new();
+        for partner in former {
+            let ids = self.partners.get_mut(&partner).map(Conversation::give_up);
+            given_up.extend(ids.unwrap_or_default().into_iter().map(|id| GivenUp { partner, id }));
+        }
+        self.generation += u64::from(!given_up.is_empty());
+        given_up
     }
 
     /// The epoch and the round of the last mailbox that was read.
@@ -137,9 +161,10 @@ impl Conversations {
         partner: &PublicKey,
         text: &str,
     ) -> Result<u64, Full> {
-        let (id, capacity) = (self.last_id + 1, self.capacity);
-        self.with(partner).push(exchange, id, text, capacity)?;
-        self.last_id = id;
+        let (id, stamp) = (self.last_id + 1, self.stamp.saturating_add(1));
+        let capacity = self.capacity;
+        self.with(partner).push(exchange, (id, stamp), text, capacity)?;
+        (self.last_id, self.stamp) = (id, stamp);
         self.generation += 1;
         Ok(id)
     }
@@ -163,15 +188,16 @@ impl Conversations {
         partner: &PublicKey,
         content: &Content<'_>,
     ) -> Received {
-        let capacity = self.capacity;
-        let received = self.with(partner).read(exchange, content, capacity);
+        let (capacity, mut stamp) = (self.capacity, self.stamp);
+        let received = self.with(partner).read(exchange, content, capacity, &mut stamp);
+        self.stamp = stamp;
         self.generation += u64::from(received.changed);
         received
     }
 
     fn with(&mut self, partner: &PublicKey) -> &mut Conversation {
-        let stream = self.stream;
-        let new = || Conversation::new(stream);
+        let life = self.life;
+        let new = || Conversation::new(life);
         self.partners.entry(partner.to_bytes()).or_insert_with(new)
     }
 }

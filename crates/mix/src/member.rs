@@ -13,10 +13,11 @@ use keys::{SecretKey, SharedKey};
 use zeroize::Zeroizing;
 
 use crate::content::{MAX_TEXT_LEN, capacity};
+use crate::conversations::GivenUp;
 use crate::order;
 use crate::pair::PairKeys;
 use crate::round::NONCE_LEN;
-use crate::{AuditError, Conversations, Epoch, Mailbox, RoundStart};
+use crate::{AuditError, Conversations, Epoch, Mailbox, MemberInfo, RoundStart};
 use auditing::Auditing;
 pub use auditing::MIN_AUDIT_ROUNDS;
 use reading::Reading;
@@ -86,6 +87,15 @@ pub enum Event {
         /// The receiver's name.
         to: String,
     },
+    /// A message that was sent is given up.
+    GivenUp {
+        /// Its number.
+        id: MessageId,
+        /// The receiver's name.
+        to: String,
+        /// Why.
+        reason: GivenUpReason,
+    },
     /// The mailbox is not that of this round and these participants: the proxy has replayed or
     /// changed it, or a member has written into a slot that is not its own. Nothing of it is used.
     NotOfThisRound {
@@ -97,6 +107,18 @@ pub enum Event {
         /// The round.
         round: u64,
     },
+}
+
+/// Why a message is not sent any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GivenUpReason {
+    /// The receiver is no member any more.
+    #[error("no longer a member of the group")]
+    Removed,
+    /// The state is an old one, and the receiver has got so much since that it no longer knows
+    /// whether it has got this.
+    #[error("it may have arrived before your state was restored: ask, or say it again")]
+    Uncertain,
 }
 
 /// Something that a proxy that follows the protocol does not ask for.
@@ -196,26 +218,32 @@ impl Member {
             auditing: Auditing::default(),
             events: VecDeque::new(),
         };
-        member.enter_epoch();
+        member.enter_epoch(&[]);
         member
     }
 
     /// Leaves its epoch for another. Conversations go on, by the partners' keys.
     pub fn begin_epoch(&mut self, epoch: Epoch) {
-        self.epoch = epoch;
-        self.enter_epoch();
+        let before = std::mem::replace(&mut self.epoch, epoch);
+        self.enter_epoch(before.members());
     }
 
-    fn enter_epoch(&mut self) {
+    /// Enters the epoch. Before, there were these members.
+    fn enter_epoch(&mut self, before: &[MemberInfo]) {
         let (members, own) = (self.epoch.members(), usize::from(self.epoch.own()));
-        let pair = |(number, member): (usize, &crate::MemberInfo)| {
+        let pair = |(number, member): (usize, &MemberInfo)| {
             (number != own).then(|| PairKeys::new(&self.identity, &member.key))
         };
         self.pairs = members.iter().enumerate().map(pair).collect();
         self.numbers = (0..).zip(members).map(|(number, it)| (it.key.to_bytes(), number)).collect();
-        self.conversations.begin_epoch(capacity(self.epoch.shape().slot_len()), |key| {
-            self.numbers.contains_key(key)
-        });
+        let capacity = capacity(self.epoch.shape().slot_len());
+        let is_member = |key: &[u8; 32]| self.numbers.contains_key(key);
+        for GivenUp { partner, id } in self.conversations.begin_epoch(capacity, is_member) {
+            let known = before.iter().find(|member| member.key.to_bytes() == partner);
+            let to = known.map_or("a former member".into(), |member| member.name.clone());
+            let (id, reason) = (MessageId(id), GivenUpReason::Removed);
+            self.events.push_back(Event::GivenUp { id, to, reason });
+        }
         (self.round, self.answered, self.scan, self.reading) = (0, 0, 0, None);
         self.written.clear();
         self.auditing = Auditing::default();
@@ -319,7 +347,7 @@ impl Member {
     }
 
     /// Whether the anonymity set is large enough to send.
-    fn is_anonymous(&self) -> bool {
+    pub(crate) fn is_anonymous(&self) -> bool {
         self.anonymity_set >= self.least_participants
     }
 

@@ -24,7 +24,7 @@ use crate::engine::EngineName;
 use crate::round::{NONCE_LEN, Participant, ReadRound, RoundStart};
 
 /// The version of the protocol, the first byte of a greeting.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// The longest message until the proxy has answered the greeting, in bytes, in both directions.
 pub const MAX_GREETING_LEN: usize = 256;
 /// The longest name of a group, in bytes.

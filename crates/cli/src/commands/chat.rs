@@ -51,6 +51,12 @@ pub(crate) struct Arguments {
     /// Reads lines from standard input and writes lines to standard output, for scripts
     #[arg(long)]
     plain: bool,
+    /// For how many rounds to stay when all is said, whether it has arrived or not
+    ///
+    /// In place of `stay` in the configuration, which is 100 by default. If the chat left when a
+    /// message arrived, that moment would tell the proxy who was written to.
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    stay: Option<u64>,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -66,7 +72,7 @@ fn help() -> String {
     format!(
         "Example: sunder chat --config alice.toml, with this in alice.toml\n\n{EXAMPLE}\n\
          `sunder chat init` and `sunder chat join` write such a file, and the key.\n\
-         Further settings: transport, least_anonymity, history."
+         Further settings: transport, least_anonymity, history, stay."
     )
 }
 
@@ -80,7 +86,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         (Some(Command::Invite(arguments)), _) => invite::run(arguments),
         (Some(Command::Join(arguments)), _) => join::run(arguments),
         (None, Some(config)) => {
-            let config = load(config)?;
+            let mut config = load(config)?;
+            config.stay = arguments.stay.unwrap_or(config.stay);
             if arguments.plain { plain::run(&config) } else { talk(&config) }
         }
         (None, None) => Err(Failure::Usage("--config is missing".into())),
@@ -116,7 +123,7 @@ enum Input<K> {
     Event(Event),
     /// Of a person: a key, or a line.
     Person(K),
-    /// A signal has arrived, or a part has failed.
+    /// A signal has arrived, or the terminal is gone.
     Stop,
 }
 
@@ -124,14 +131,18 @@ enum Input<K> {
 struct Teller<K>(Sender<Input<K>>);
 
 impl<K> Teller<K> {
-    fn tell(&self, event: Event) {
-        let _ = self.0.send(Input::Event(event));
+    /// # Errors
+    /// When nobody shows it any more.
+    fn tell(&self, event: Event) -> Result<(), String> {
+        self.0.send(Input::Event(event)).map_err(|_| "the chat is not shown any more".into())
     }
 }
 
 impl<K> Drop for Teller<K> {
     fn drop(&mut self) {
-        let _ = self.0.send(Input::Stop);
+        // Nobody takes it if the chat has told its end.
+        let why = Some("it has ended without saying why".into());
+        let _ = self.tell(Event::Ended { why });
     }
 }
 

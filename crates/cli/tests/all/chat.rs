@@ -3,6 +3,7 @@
 
 mod members;
 mod restarts;
+mod staying;
 mod terminal;
 
 use std::thread;
@@ -78,7 +79,7 @@ fn requests_do_not_wait_for_a_full_pipe() {
 }
 
 #[test]
-fn a_script_ends_when_what_it_said_has_arrived() {
+fn a_script_ends_after_its_rounds() {
     let (room, _proxy) = Room::open(&NAMES);
     let mut alice = room.talk("alice");
     let _carol = room.talk("carol");

@@ -108,10 +108,9 @@ impl LoadedTunnel {
             let state = channel.state_out.as_deref().unwrap_or("not connected");
             let is_spare = if channel.spare_s.is_some() { ", spare" } else { "" };
             let mtu = channel.mtu.map_or("–".to_owned(), |mtu| mtu.to_string());
-            let hole = channel.former_mtu.map_or(String::new(), |former| format!(" after {former}"));
-            format!(
-                "{rate:.1} Mbit/s {from}, {loss:.1} % lost, {state}{is_spare}, MTU {mtu}{hole}"
-            )
+            let hole =
+                channel.former_mtu.map_or(String::new(), |former| format!(" after {former}"));
+            format!("{rate:.1} Mbit/s {from}, {loss:.1} % lost, {state}{is_spare}, MTU {mtu}{hole}")
         });
         channels.collect::<Vec<_>>().join("; ")
     }

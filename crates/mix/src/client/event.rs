@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::EngineError;
 use crate::epoch::EpochError;
-use crate::member::{MemberError, MessageId, SendError};
+use crate::member::{GivenUpReason, MemberError, MessageId, SendError};
 use crate::membership::{AnnouncementError, JoinRefusal, Name, OpenError};
 use crate::wire::{Refusal, WireError};
 
@@ -25,6 +25,15 @@ pub enum ClientEvent {
         id: MessageId,
         /// The receiver's name.
         to: String,
+    },
+    /// A message that was sent is given up.
+    GivenUp {
+        /// Its number.
+        id: MessageId,
+        /// The receiver's name.
+        to: String,
+        /// Why.
+        reason: GivenUpReason,
     },
     /// The administrator has admitted this client, which is a member when the next epoch begins.
     Joined,
@@ -64,6 +73,8 @@ pub enum ClientEvent {
         name: Option<Name>,
         /// Why.
         reason: JoinRefusal,
+        /// How many others were refused since the last one that was told.
+        others: u64,
     },
     /// To the administrator: a member has left.
     Left {
@@ -72,11 +83,19 @@ pub enum ClientEvent {
     },
 }
 
+impl ClientEvent {
+    /// Whether it is stored until it was shown.
+    pub(super) fn is_stored(&self) -> bool {
+        matches!(self, Self::Message { .. } | Self::Delivered { .. } | Self::GivenUp { .. })
+    }
+}
+
 impl fmt::Display for ClientEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Message { from, text } => write!(f, "{from}: {text}"),
             Self::Delivered { to, .. } => write!(f, "delivered to {to}"),
+            Self::GivenUp { to, reason, .. } => write!(f, "not delivered to {to}: {reason}"),
             Self::Joined => f.write_str("admitted to the group: wait for the next epoch"),
             Self::MembersChanged { others } if others.is_empty() => {
                 f.write_str("the group has no other members: invite somebody")
@@ -100,11 +119,15 @@ impl fmt::Display for ClientEvent {
                  whether these two deviate"
             ),
             Self::Admitted { name } => write!(f, "{name} has joined the group"),
-            Self::NotAdmitted { name: Some(name), reason } => {
-                write!(f, "{name} was not admitted: {reason}")
-            }
-            Self::NotAdmitted { name: None, reason } => {
-                write!(f, "somebody was not admitted: {reason}")
+            Self::NotAdmitted { name, reason, others } => {
+                match name {
+                    Some(name) => write!(f, "{name} was not admitted: {reason}")?,
+                    None => write!(f, "somebody was not admitted: {reason}")?,
+                }
+                match others {
+                    0 => Ok(()),
+                    others => write!(f, "; {others} other requests were refused before"),
+                }
             }
             Self::Left { name } => write!(f, "{name} has left the group"),
         }
@@ -239,6 +262,8 @@ pub struct ClientStatus {
     pub epoch: u32,
     /// The last round that this client took part in, or 0.
     pub round: u64,
+    /// See [`super::Client::exchanges`].
+    pub exchanges: u64,
     /// From request to answer, the mean of the last rounds of this connection.
     pub latency: Option<Duration>,
     /// How many took part in the last round that was read.

@@ -1,7 +1,7 @@
 //! How a client becomes a member and learns the epochs' keys, and the administrator's part.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use keys::PublicKey;
 
@@ -54,9 +54,9 @@ impl Client {
                 salt: *self.random.draw(),
             };
             self.join_request = Some(request.encode(&self.identity, invitation));
-            self.is_stored = false;
+            self.membership_changed();
         }
-        self.transmits.extend(self.join_request.clone().map(|it| ToProxy::Join(it).encode()));
+        self.membership.extend(self.join_request.clone().map(|it| ToProxy::Join(it).encode()));
         Ok(())
     }
 
@@ -68,15 +68,20 @@ impl Client {
             decode_answer(answer, &at.administrator, at.group.as_str(), &own, &salt)
         });
         match answer {
-            // One to an earlier request.
-            None => Ok(()),
+            // One to an earlier request, in whose place the proxy has taken this one: it is not
+            // answered any more.
+            None => {
+                let again = self.join_request.clone().map(|it| ToProxy::Join(it).encode());
+                self.membership.extend(again);
+                Ok(())
+            }
             Some(Ok(())) => {
                 self.events.push_back(ClientEvent::Joined);
                 Ok(())
             }
             Some(Err(refusal)) => {
                 self.join_request = None;
-                self.is_stored = false;
+                self.membership_changed();
                 Err(ClientError::Join(refusal))
             }
         }
@@ -103,7 +108,7 @@ impl Client {
             Announced::Old if self.administrator.is_some() => Ok(()),
             Announced::Old => Err(ClientError::OldEpoch { announced, known }),
             Announced::Opened => {
-                self.is_stored = false;
+                self.membership_changed();
                 self.join_request = None;
                 self.begin_member()?;
                 self.announce_prekey(now);
@@ -111,13 +116,13 @@ impl Client {
                 self.begin_exchanges()
             }
             Announced::Prekey => {
-                self.is_stored = false;
+                self.membership_changed();
                 self.announce_prekey(now);
                 // The proxy would wait for exchanges that cannot be made.
                 if self.link()?.is_begun() { Err(ClientError::NoKey) } else { Ok(()) }
             }
             Announced::Removed => {
-                self.is_stored = false;
+                self.membership_changed();
                 self.end_member();
                 Err(ClientError::Removed)
             }
@@ -138,7 +143,7 @@ impl Client {
     pub(super) fn send_notice(&mut self, notice: Notice) {
         let at = &self.settings.group;
         let notice = notice.encode(&self.identity, &at.administrator, at.group.as_str());
-        self.transmits.push_back(ToProxy::Notice(notice).encode());
+        self.membership.extend([ToProxy::Notice(notice).encode()]);
     }
 
     /// Enters the current epoch, if there is one.
@@ -149,6 +154,7 @@ impl Client {
         };
         if let Conversing::Member(member) = &mut self.standing {
             member.begin_epoch(epoch);
+            self.take_events();
             return Ok(());
         }
         let none = Conversing::Waiting(Conversations::new(0));
@@ -157,8 +163,15 @@ impl Client {
             let least = self.settings.least_participants;
             let member = Member::new(own, epoch, conversations, least, seed);
             self.standing = Conversing::Member(Box::new(member));
+            self.take_events();
         }
         Ok(())
+    }
+
+    /// What is said of membership from now on waits until the state is stored.
+    pub(super) fn membership_changed(&mut self) {
+        self.is_stored = false;
+        self.membership.handle_change();
     }
 
     fn end_member(&mut self) {
@@ -167,6 +180,30 @@ impl Client {
             Conversing::Member(member) => Conversing::Waiting(member.into_conversations()),
             waiting @ Conversing::Waiting(_) => waiting,
         };
+    }
+}
+
+/// Whoever has an invitation that was used can ask again and again, under any name: the
+/// administrator is told of a refusal once in this time.
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The requests to join that were refused.
+#[derive(Default)]
+pub(super) struct Refusals {
+    told: Option<Instant>,
+    untold: u64,
+}
+
+impl Refusals {
+    /// If one more is to be told, how many were not told before.
+    fn tell(&mut self, now: Instant) -> Option<u64> {
+        let since = self.told.map(|told| now.saturating_duration_since(told));
+        if since.is_some_and(|since| since < REFUSAL_INTERVAL) {
+            self.untold += 1;
+            return None;
+        }
+        self.told = Some(now);
+        Some(std::mem::take(&mut self.untold))
     }
 }
 
@@ -180,13 +217,18 @@ impl Client {
         let max_members = link.terms().shape().members();
         let decision = administrator.handle_join_request(calendar, max_members, key, request);
         let answer = ToProxy::JoinAnswer { key: *key, answer: decision.answer };
-        self.transmits.push_back(answer.encode());
-        self.events.extend(match (decision.outcome, decision.name) {
+        let told = match (decision.outcome, decision.name) {
             (Ok(()), Some(name)) => Some(ClientEvent::Admitted { name }),
             (Ok(()), None) => None,
-            (Err(reason), name) => Some(ClientEvent::NotAdmitted { name, reason }),
-        });
-        self.is_stored = false;
+            (Err(reason), name) => self.refusals.tell(now).map(|others| ClientEvent::NotAdmitted {
+                name,
+                reason,
+                others,
+            }),
+        };
+        self.events.extend(told);
+        self.membership_changed();
+        self.membership.extend([answer.encode()]);
         self.announce_if_due(now);
     }
 
@@ -194,7 +236,7 @@ impl Client {
         let Some(administrator) = &mut self.administrator else { return };
         let left = administrator.handle_notice(key, notice);
         self.events.extend(left.map(|name| ClientEvent::Left { name }));
-        self.is_stored = false;
+        self.membership_changed();
         self.announce_if_due(now);
     }
 
@@ -202,7 +244,7 @@ impl Client {
     fn handle_epoch(&mut self, epoch: u32) {
         let Some(administrator) = &mut self.administrator else { return };
         let missed = administrator.handle_epoch(epoch).map(<[u8]>::to_vec);
-        self.transmits.extend(missed.map(|it| ToProxy::Announce(it).encode()));
+        self.membership.extend(missed.map(|it| ToProxy::Announce(it).encode()));
     }
 
     pub(super) fn announce_if_due(&mut self, now: Instant) {
@@ -210,8 +252,8 @@ impl Client {
         let (Some(administrator), Some(_)) = (&mut self.administrator, &self.link) else { return };
         let made = administrator.handle_timeout(calendar, &mut self.random).map(<[u8]>::to_vec);
         if let Some(announcement) = made {
-            self.transmits.push_back(ToProxy::Announce(announcement).encode());
-            self.is_stored = false;
+            self.membership_changed();
+            self.membership.extend([ToProxy::Announce(announcement).encode()]);
         }
     }
 }

@@ -7,12 +7,14 @@ use zeroize::Zeroizing;
 use super::epochs::Epochs;
 use super::event::{ClientEvent, StoredError};
 use crate::conversations::Conversations;
-use crate::member::MessageId;
+use crate::member::{GivenUpReason, MessageId};
 use crate::reader::Reader;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const MESSAGE: u8 = 0;
 const DELIVERED: u8 = 1;
+const REMOVED: u8 = 2;
+const UNCERTAIN: u8 = 3;
 
 /// What is restored.
 pub(super) struct State {
@@ -57,11 +59,19 @@ fn parts(event: &ClientEvent) -> Option<(u8, &str, Vec<u8>)> {
     match event {
         ClientEvent::Message { from, text } => Some((MESSAGE, from, text.as_bytes().to_vec())),
         ClientEvent::Delivered { id, to } => Some((DELIVERED, to, id.0.to_be_bytes().to_vec())),
+        ClientEvent::GivenUp { id, to, reason } => {
+            let kind = match reason {
+                GivenUpReason::Removed => REMOVED,
+                GivenUpReason::Uncertain => UNCERTAIN,
+            };
+            Some((kind, to, id.0.to_be_bytes().to_vec()))
+        }
         _ => None,
     }
 }
 
-pub(super) fn decode(bytes: &[u8], group_id: &[u8; 32]) -> Result<State, StoredError> {
+/// What was stored, in another life of the state: see [`Conversations::new`].
+pub(super) fn decode(bytes: &[u8], group_id: &[u8; 32], life: u64) -> Result<State, StoredError> {
     let mut reader = Reader::new(bytes);
     if reader.u8() != Some(VERSION) {
         return Err(StoredError::Malformed);
@@ -69,30 +79,36 @@ pub(super) fn decode(bytes: &[u8], group_id: &[u8; 32]) -> Result<State, StoredE
     if reader.array().as_ref() != Some(group_id) {
         return Err(StoredError::OtherGroup);
     }
-    read(reader).ok_or(StoredError::Malformed)
+    read(reader, life).ok_or(StoredError::Malformed)
 }
 
-fn read(mut reader: Reader) -> Option<State> {
+fn read(mut reader: Reader, life: u64) -> Option<State> {
     let epochs = Epochs::decode(&mut reader)?;
-    let conversations = Conversations::from_bytes(take_bytes(&mut reader)?).ok()?;
+    let conversations = Conversations::from_bytes(take_bytes(&mut reader)?, life).ok()?;
     let administrator = take_bytes(&mut reader)?.to_vec();
     let join_request = Some(take_bytes(&mut reader)?.to_vec()).filter(|bytes| !bytes.is_empty());
     let mut events = VecDeque::new();
     while let Some(kind) = reader.u8() {
         let name = String::from_utf8(take_bytes(&mut reader)?.to_vec()).ok()?;
         let text = take_bytes(&mut reader)?;
-        events.push_back(match kind {
-            MESSAGE => {
-                ClientEvent::Message { from: name, text: String::from_utf8(text.to_vec()).ok()? }
-            }
-            DELIVERED => {
-                let id = MessageId(u64::from_be_bytes(text.try_into().ok()?));
-                ClientEvent::Delivered { id, to: name }
-            }
-            _ => return None,
-        });
+        events.push_back(event(kind, name, text)?);
     }
     Some(State { epochs, conversations, administrator, join_request, events })
+}
+
+fn event(kind: u8, name: String, bytes: &[u8]) -> Option<ClientEvent> {
+    if kind == MESSAGE {
+        let text = String::from_utf8(bytes.to_vec()).ok()?;
+        return Some(ClientEvent::Message { from: name, text });
+    }
+    let id = MessageId(u64::from_be_bytes(bytes.try_into().ok()?));
+    let reason = match kind {
+        DELIVERED => return Some(ClientEvent::Delivered { id, to: name }),
+        REMOVED => GivenUpReason::Removed,
+        UNCERTAIN => GivenUpReason::Uncertain,
+        _ => return None,
+    };
+    Some(ClientEvent::GivenUp { id, to: name, reason })
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

@@ -5,8 +5,13 @@ use std::collections::BTreeMap;
 use zeroize::Zeroizing;
 
 use super::WINDOW;
-use crate::content::{Content, MAX_TEXT_LEN};
+use super::framing::{Framed, MAX_FRAMED_LEN, begin, chain, parse};
+use crate::content::{Acknowledgement, Content, DIGEST_LEN, Digest};
 use crate::state::{Reader, StateError, put_bytes};
+
+/// So many messages that were shown are known: more than a partner can have sent without an
+/// acknowledgement, so that only a partner with an old state sends what is older.
+const SHOWN: usize = 64;
 
 /// The stream of fragments from a partner.
 #[derive(Default)]
@@ -15,14 +20,28 @@ pub(super) struct Incoming {
     stream: u64,
     /// All fragments up to this one have arrived.
     received: u32,
-    /// The text of those that no message has ended yet.
-    text: Zeroizing<Vec<u8>>,
-    /// Whether that text is longer than a message may be, and was dropped.
-    too_long: bool,
+    /// Of these.
+    digest: Digest,
+    /// What has arrived of the message that has not ended yet.
+    begun: Zeroizing<Vec<u8>>,
+    /// Whether nothing more of the stream is taken.
+    is_refused: bool,
+    /// Of the messages that were shown, in all streams, those with the greatest stamps, and their
+    /// digests.
+    shown: BTreeMap<u64, Digest>,
     /// Fragments that arrived before others, and whether each is the last one of its message.
     ahead: BTreeMap<u32, (bool, Zeroizing<Vec<u8>>)>,
     /// Whether a fragment has arrived since the last acknowledgement.
     acknowledgement_due: bool,
+}
+
+/// What a message is.
+#[derive(Debug, PartialEq, Eq)]
+enum Known {
+    New,
+    Shown,
+    /// It is older than all that are known, or another one has its stamp.
+    Uncertain,
 }
 
 impl Incoming {
@@ -30,10 +49,15 @@ impl Incoming {
         self.acknowledgement_due
     }
 
-    /// The acknowledgement to write: the stream, and up to which fragment it has arrived.
-    pub(super) fn acknowledge(&mut self) -> (u64, u32) {
+    /// The acknowledgement to write: the stream, and what has arrived of it.
+    pub(super) fn acknowledge(&mut self) -> (u64, Acknowledgement) {
         self.acknowledgement_due = false;
-        (self.stream, self.received)
+        let acknowledgement = if self.is_refused {
+            Acknowledgement::Refused(self.shown.keys().last().copied().unwrap_or(0))
+        } else {
+            Acknowledgement::Received(self.received, self.digest)
+        };
+        (self.stream, acknowledgement)
     }
 
     /// Takes a fragment. Returns the messages that it completes, or `None` if nothing has changed
@@ -46,11 +70,11 @@ impl Incoming {
         // stream tells the sender that there was a greater one.
         self.acknowledgement_due = true;
         if content.stream > self.stream {
-            let stream = content.stream;
-            *self = Self { stream, acknowledgement_due: true, ..Self::default() };
+            self.begin(content.stream);
         }
         let ahead = content.number.saturating_sub(self.received);
-        if content.stream < self.stream || !(1..=WINDOW).contains(&ahead) {
+        let is_due = content.stream == self.stream && !self.is_refused;
+        if !is_due || !(1..=WINDOW).contains(&ahead) {
             return None;
         }
         let fragment = (content.last, Zeroizing::new(content.text.to_vec()));
@@ -58,51 +82,90 @@ impl Incoming {
         (ahead == 1).then(|| self.join())
     }
 
+    /// Begins another stream, which has no part of what came before.
+    fn begin(&mut self, stream: u64) {
+        let shown = std::mem::take(&mut self.shown);
+        let digest = begin(stream);
+        *self = Self { stream, digest, shown, acknowledgement_due: true, ..Self::default() };
+    }
+
     /// Takes the fragments that are complete up to the next that is missing.
     fn join(&mut self) -> Vec<String> {
         let mut messages = Vec::new();
-        while let Some((last, text)) = self.ahead.remove(&(self.received + 1)) {
-            self.received += 1;
-            self.too_long |= self.text.len() + text.len() > MAX_TEXT_LEN;
-            if self.too_long {
-                self.text = Zeroizing::default();
-            } else {
-                // In a new buffer: one that grows would leave a copy behind that is not wiped.
-                let mut joined = Zeroizing::new(Vec::with_capacity(self.text.len() + text.len()));
-                joined.extend_from_slice(&self.text);
-                joined.extend_from_slice(&text);
-                self.text = joined;
+        while let Some((last, fragment)) = self.ahead.remove(&(self.received + 1)) {
+            // In a new buffer: one that grows would leave a copy behind that is not wiped.
+            let len = self.begun.len() + fragment.len();
+            let mut joined = Zeroizing::new(Vec::with_capacity(len));
+            joined.extend_from_slice(&self.begun);
+            joined.extend_from_slice(&fragment);
+            let ended = if last { parse(&joined) } else { None };
+            let known = ended.map(|message| self.known(&message));
+            if len > MAX_FRAMED_LEN || last && matches!(known, None | Some(Known::Uncertain)) {
+                self.refuse();
+                break;
             }
-            if last {
-                let text = std::mem::take(&mut self.text);
-                if !std::mem::take(&mut self.too_long) {
-                    messages.push(String::from_utf8_lossy(&text).into_owned());
+            if let (Some(message), Some(Known::New)) = (ended, known) {
+                messages.push(String::from_utf8_lossy(message.text).into_owned());
+                self.shown.insert(message.stamp, message.digest);
+                if self.shown.len() > SHOWN {
+                    self.shown.pop_first();
                 }
             }
+            self.received += 1;
+            self.digest = chain(self.digest, last, &fragment);
+            self.begun = if last { Zeroizing::default() } else { joined };
         }
         messages
     }
 
+    fn known(&self, message: &Framed<'_>) -> Known {
+        let is_later = self.shown.keys().next().is_none_or(|first| message.stamp > *first);
+        match self.shown.get(&message.stamp) {
+            Some(digest) if *digest == message.digest => Known::Shown,
+            None if is_later || self.shown.len() < SHOWN => Known::New,
+            _ => Known::Uncertain,
+        }
+    }
+
+    fn refuse(&mut self) {
+        self.is_refused = true;
+        self.begun = Zeroizing::default();
+        self.ahead.clear();
+    }
+
     /// At most how many bytes are stored.
     pub(super) fn stored_len(&self) -> usize {
-        32 + self.text.len()
+        32 + self.begun.len() + (8 + DIGEST_LEN) * self.shown.len()
     }
 
     /// What has arrived ahead of others is not stored: it is not acknowledged either.
     pub(super) fn encode(&self, out: &mut Zeroizing<Vec<u8>>) {
         out.extend_from_slice(&self.stream.to_be_bytes());
         out.extend_from_slice(&self.received.to_be_bytes());
-        out.push(u8::from(self.too_long));
-        put_bytes(out, &self.text);
+        out.extend_from_slice(&self.digest);
+        out.push(u8::from(self.is_refused));
+        put_bytes(out, &self.begun);
+        out.push(u8::try_from(self.shown.len()).expect("as few as are known"));
+        for (stamp, digest) in &self.shown {
+            out.extend_from_slice(&stamp.to_be_bytes());
+            out.extend_from_slice(digest);
+        }
     }
 
     pub(super) fn decode(state: &mut Reader<'_>) -> Result<Self, StateError> {
-        Ok(Self {
+        let mut incoming = Self {
             stream: state.u64()?,
             received: state.u32()?,
-            too_long: state.byte()? != 0,
-            text: Zeroizing::new(state.bytes(MAX_TEXT_LEN)?.to_vec()),
+            digest: state.array()?,
+            is_refused: state.byte()? != 0,
+            begun: Zeroizing::new(state.bytes(MAX_FRAMED_LEN)?.to_vec()),
             ..Self::default()
-        })
+        };
+        let count = usize::from(state.byte()?);
+        for _ in 0..count {
+            incoming.shown.insert(state.u64()?, state.array()?);
+        }
+        let is_state = count <= SHOWN && incoming.shown.len() == count;
+        if is_state { Ok(incoming) } else { Err(StateError) }
     }
 }

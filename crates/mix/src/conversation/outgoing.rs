@@ -5,22 +5,29 @@ use std::collections::VecDeque;
 use zeroize::Zeroizing;
 
 use super::WINDOW;
-use crate::content::MAX_TEXT_LEN;
+use super::framing::{MAX_FRAMED_LEN, begin, chain, frame, parse, text_of};
+use crate::content::{Acknowledgement, Digest};
 use crate::state::{Reader, StateError, put_bytes};
 
 /// How many fragments wait for a partner at most: the longest message has fewer.
-const MAX_WAITING: u32 = 4096;
+const MAX_WAITING: u32 = 8192;
 
 /// Too many messages wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// The stream of fragments to a partner, numbered from 1.
+/// The stream of fragments to a partner, numbered from 1. It is of one life of the state: what is
+/// sent after another start from what was stored is in another stream. So no number of a fragment
+/// stands for two texts, whatever state the member has been started from.
 pub(super) struct Outgoing {
+    /// See [`crate::Conversations::new`].
+    life: u64,
     stream: u64,
     /// All fragments up to this one have arrived.
     acknowledged: u32,
-    /// For each fragment after those that were sent, the exchange in which it was last.
+    /// Of these.
+    digest: Digest,
+    /// For each fragment after those, that was sent, the exchange in which it was last.
     sent: VecDeque<u64>,
     /// Those of which a fragment has not been acknowledged.
     messages: VecDeque<Message>,
@@ -30,7 +37,11 @@ pub(super) struct Outgoing {
 
 struct Message {
     id: u64,
-    text: Zeroizing<Vec<u8>>,
+    /// Whether it was queued in this life of the state: then the partner has not shown it in an
+    /// earlier one.
+    is_new: bool,
+    stamp: u64,
+    framed: Zeroizing<Vec<u8>>,
     /// The bytes of a fragment.
     capacity: usize,
     /// The number of the last fragment.
@@ -39,7 +50,7 @@ struct Message {
 
 impl Message {
     fn fragments(&self) -> u32 {
-        fragments(self.text.len(), self.capacity)
+        fragments(self.framed.len(), self.capacity)
     }
 
     /// The fragment with a number, and whether it is the last one; `None` if it is of a later one.
@@ -47,8 +58,8 @@ impl Message {
         let from_end = self.end.checked_sub(number)?;
         let index = self.fragments() - 1 - from_end;
         let start = index as usize * self.capacity;
-        let end = self.text.len().min(start + self.capacity);
-        Some((from_end == 0, &self.text[start..end]))
+        let end = self.framed.len().min(start + self.capacity);
+        Some((from_end == 0, &self.framed[start..end]))
     }
 }
 
@@ -56,9 +67,35 @@ fn fragments(len: usize, capacity: usize) -> u32 {
     u32::try_from(len.div_ceil(capacity).max(1)).expect("a message has at most 64 KiB")
 }
 
+/// What an acknowledgement has told, by the messages' numbers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// They were shown.
+    pub(super) delivered: Vec<u64>,
+    /// They were queued in an earlier life of the state, and the partner no longer knows whether it
+    /// has shown them. They are not sent again.
+    pub(super) uncertain: Vec<u64>,
+}
+
 impl Outgoing {
-    pub(super) fn new(stream: u64) -> Self {
-        Self { stream, acknowledged: 0, sent: VecDeque::new(), messages: VecDeque::new(), end: 0 }
+    pub(super) fn new(life: u64) -> Self {
+        Self::above(0, life)
+    }
+
+    /// Without messages, with a greater number than `before`, which no other life has drawn.
+    fn above(before: u64, life: u64) -> Self {
+        // Two lives that go on from the same number differ in these bits.
+        let step = 1 + (life & u64::from(u32::MAX));
+        let stream = before.saturating_add(step).max(life).max(1);
+        Self {
+            life,
+            stream,
+            acknowledged: 0,
+            digest: begin(stream),
+            sent: VecDeque::new(),
+            messages: VecDeque::new(),
+            end: 0,
+        }
     }
 
     pub(super) fn stream(&self) -> u64 {
@@ -73,15 +110,17 @@ impl Outgoing {
     pub(super) fn push(
         &mut self,
         id: u64,
-        text: Zeroizing<Vec<u8>>,
+        stamp: u64,
+        text: &[u8],
         capacity: usize,
     ) -> Result<(), Full> {
-        let end = self.end.checked_add(fragments(text.len(), capacity)).ok_or(Full)?;
+        let framed = frame(stamp, text);
+        let end = self.end.checked_add(fragments(framed.len(), capacity)).ok_or(Full)?;
         if end - self.acknowledged > MAX_WAITING {
             return Err(Full);
         }
         self.end = end;
-        self.messages.push_back(Message { id, text, capacity, end });
+        self.messages.push_back(Message { id, is_new: true, stamp, framed, capacity, end });
         Ok(())
     }
 
@@ -118,78 +157,134 @@ impl Outgoing {
             _ => return None,
         };
         let number = self.acknowledged + 1 + u32::try_from(index).expect("at most a window");
-        let (last, text) = self.messages.iter().find_map(|message| message.fragment(number))?;
+        let (last, text) = self.fragment(number)?;
         Some((number, last, text))
     }
 
-    /// Takes an acknowledgement. Returns the messages that have arrived by it, or `None` if it
-    /// says nothing new. An acknowledgement that cannot be tells that one of the ends has lost its
-    /// state: then all messages that wait are sent again in a new stream.
+    fn fragment(&self, number: u32) -> Option<(bool, &[u8])> {
+        self.messages.iter().find_map(|message| message.fragment(number))
+    }
+
+    /// Takes an acknowledgement. Returns what it tells, or `None` if that is nothing new. One that
+    /// cannot be tells that one of the ends has lost its state or goes on from an old one: then all
+    /// messages that wait are sent again in a new stream. `stamp` is the last stamp that was given
+    /// out.
     pub(super) fn acknowledge(
         &mut self,
         stream: u64,
-        number: u32,
+        acknowledged: Acknowledgement,
         capacity: usize,
-    ) -> Option<Vec<u64>> {
-        let lost = number < self.acknowledged || number > self.end;
-        if stream > self.stream || (stream == self.stream && lost) {
-            self.restart(stream, capacity);
-            return Some(Vec::new());
-        }
-        if stream < self.stream || number == self.acknowledged {
+        stamp: &mut u64,
+    ) -> Option<Told> {
+        if stream < self.stream {
             return None;
         }
+        let mut told = Told::default();
+        match acknowledged {
+            _ if stream > self.stream => self.restart(stream, capacity),
+            Acknowledgement::Received(number, digest) => {
+                if self.digest_of(number) != Some(digest) {
+                    self.restart(stream, capacity);
+                } else if number == self.acknowledged {
+                    return None;
+                } else {
+                    told.delivered = self.arrived(number, digest);
+                }
+            }
+            Acknowledgement::Refused(shown) => {
+                told.uncertain = self.stamp_after(shown, stamp);
+                self.restart(stream, capacity);
+            }
+        }
+        Some(told)
+    }
+
+    /// The digest of the stream up to a fragment; `None` if it was acknowledged before, or is none.
+    fn digest_of(&self, number: u32) -> Option<Digest> {
+        if number < self.acknowledged || number > self.end {
+            return None;
+        }
+        let after = self.acknowledged + 1..=number;
+        after.map(|at| self.fragment(at)).try_fold(self.digest, |before, fragment| {
+            let (last, text) = fragment?;
+            Some(chain(before, last, text))
+        })
+    }
+
+    /// All fragments up to this one have arrived. Returns the messages that have.
+    fn arrived(&mut self, number: u32, digest: Digest) -> Vec<u64> {
         let arrived = self.sent.len().min((number - self.acknowledged) as usize);
         self.sent.drain(..arrived);
-        self.acknowledged = number;
+        (self.acknowledged, self.digest) = (number, digest);
         let arrived = self.messages.partition_point(|message| message.end <= number);
-        Some(self.messages.drain(..arrived).map(|message| message.id).collect())
+        self.messages.drain(..arrived).map(|message| message.id).collect()
+    }
+
+    /// The partner knows of messages up to a stamp, and cannot tell older ones from each other:
+    /// gives greater stamps to those that it cannot have shown, and drops the others, whose numbers
+    /// are returned.
+    fn stamp_after(&mut self, shown: u64, stamp: &mut u64) -> Vec<u64> {
+        *stamp = shown.max(*stamp);
+        let (known, uncertain): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.messages)
+            .into_iter()
+            .partition(|message| message.is_new || message.stamp > shown);
+        self.messages = known;
+        for message in self.messages.iter_mut().filter(|message| message.is_new) {
+            *stamp = stamp.saturating_add(1);
+            message.stamp = *stamp;
+            message.framed = frame(*stamp, text_of(&message.framed));
+        }
+        uncertain.into_iter().map(|message| message.id).collect()
     }
 
     /// Begins a stream with a greater number than `stream`, with all messages that wait.
     pub(super) fn restart(&mut self, stream: u64, capacity: usize) {
-        let stream = self.stream.max(stream).saturating_add(1);
-        let messages = std::mem::replace(self, Self::new(stream)).messages;
-        for Message { id, text, .. } in messages {
-            self.end += fragments(text.len(), capacity);
-            self.messages.push_back(Message { id, text, capacity, end: self.end });
+        let next = Self::above(self.stream.max(stream), self.life);
+        let messages = std::mem::replace(self, next).messages;
+        for mut message in messages {
+            self.end += fragments(message.framed.len(), capacity);
+            (message.capacity, message.end) = (capacity, self.end);
+            self.messages.push_back(message);
         }
+    }
+
+    /// Gives up all that waits. Returns the numbers of these messages.
+    pub(super) fn give_up(&mut self) -> Vec<u64> {
+        let next = Self::above(self.stream, self.life);
+        let messages = std::mem::replace(self, next).messages;
+        messages.into_iter().map(|message| message.id).collect()
     }
 
     /// At most how many bytes are stored.
     pub(super) fn stored_len(&self) -> usize {
-        32 + self.messages.iter().map(|message| 16 + message.text.len()).sum::<usize>()
+        32 + self.messages.iter().map(|message| 16 + message.framed.len()).sum::<usize>()
     }
 
     pub(super) fn encode(&self, out: &mut Zeroizing<Vec<u8>>) {
         out.extend_from_slice(&self.stream.to_be_bytes());
-        out.extend_from_slice(&self.acknowledged.to_be_bytes());
-        let first = self.messages.front().map_or(self.end, |first| first.end - first.fragments());
-        out.extend_from_slice(&first.to_be_bytes());
         out.extend_from_slice(&(self.messages.len() as u64).to_be_bytes());
         for message in &self.messages {
             out.extend_from_slice(&message.id.to_be_bytes());
-            put_bytes(out, &message.text);
+            put_bytes(out, &message.framed);
         }
     }
 
-    /// What was sent and not acknowledged counts as never sent.
-    pub(super) fn decode(state: &mut Reader<'_>, capacity: usize) -> Result<Self, StateError> {
-        let mut outgoing = Self::new(state.u64()?);
-        outgoing.acknowledged = state.u32()?;
-        outgoing.end = state.u32()?;
+    /// In a new life, what waits is sent in a new stream.
+    pub(super) fn decode(
+        state: &mut Reader<'_>,
+        life: u64,
+        capacity: usize,
+    ) -> Result<Self, StateError> {
+        let mut outgoing = Self::above(state.u64()?, life);
         for _ in 0..state.u64()? {
-            let (id, text) = (state.u64()?, state.bytes(MAX_TEXT_LEN)?);
-            let more = fragments(text.len(), capacity);
+            let (id, framed) = (state.u64()?, state.bytes(MAX_FRAMED_LEN)?);
+            let stamp = parse(framed).ok_or(StateError)?.stamp;
+            let more = fragments(framed.len(), capacity);
             let end = outgoing.end.checked_add(more).ok_or(StateError)?;
-            let text = Zeroizing::new(text.to_vec());
-            outgoing.messages.push_back(Message { id, text, capacity, end });
+            let framed = Zeroizing::new(framed.to_vec());
+            let message = Message { id, is_new: false, stamp, framed, capacity, end };
+            outgoing.messages.push_back(message);
             outgoing.end = end;
-        }
-        let first_end = outgoing.messages.front().map_or(u32::MAX, |first| first.end);
-        let first = outgoing.messages.front().map_or(outgoing.end, |m| m.end - m.fragments());
-        if !(first..first_end).contains(&outgoing.acknowledged) {
-            return Err(StateError);
         }
         Ok(outgoing)
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::content::capacity;
+use crate::content::{Acknowledgement, capacity};
 
 const SLOT_LEN: usize = 64;
 const CAPACITY: usize = capacity(SLOT_LEN);
@@ -14,19 +14,23 @@ struct End {
     stored: Zeroizing<Vec<u8>>,
     exchange: u64,
     last_id: u64,
+    stamp: u64,
     messages: Vec<String>,
     delivered: Vec<u64>,
+    uncertain: Vec<u64>,
 }
 
 impl End {
-    fn new(stream: u64) -> Self {
+    fn new(life: u64) -> Self {
         let mut end = Self {
-            conversation: Conversation::new(stream),
+            conversation: Conversation::new(life),
             stored: Zeroizing::default(),
             exchange: 0,
             last_id: 0,
+            stamp: life,
             messages: Vec::new(),
             delivered: Vec::new(),
+            uncertain: Vec::new(),
         };
         end.store();
         end
@@ -38,14 +42,22 @@ impl End {
     }
 
     fn restart(&mut self) {
+        self.restart_at(self.stamp + 1_000);
+    }
+
+    /// Begins another life at this time.
+    fn restart_at(&mut self, life: u64) {
         let mut stored = Reader(&self.stored);
-        self.conversation = Conversation::decode(&mut stored, CAPACITY).unwrap();
+        self.conversation = Conversation::decode(&mut stored, life, CAPACITY).unwrap();
         assert!(stored.0.is_empty());
+        self.stamp = self.stamp.max(life);
     }
 
     fn send(&mut self, text: &str) {
         self.last_id += 1;
-        self.conversation.push(self.exchange, self.last_id, text, CAPACITY).unwrap();
+        self.stamp += 1;
+        let numbers = (self.last_id, self.stamp);
+        self.conversation.push(self.exchange, numbers, text, CAPACITY).unwrap();
         self.store();
     }
 
@@ -60,13 +72,15 @@ impl End {
 
     fn read(&mut self, slot: &[u8], store: bool) {
         let content = Content::decode(slot).unwrap();
-        let received = self.conversation.read(self.exchange, &content, CAPACITY);
+        let stamp = &mut self.stamp;
+        let received = self.conversation.read(self.exchange, &content, CAPACITY, stamp);
         assert!(received.changed || received.messages.is_empty() && received.delivered.is_empty());
         // An end that stops before it has stored has shown nothing either.
         if store {
             self.store();
             self.messages.extend(received.messages);
             self.delivered.extend(received.delivered);
+            self.uncertain.extend(received.uncertain);
         } else {
             self.restart();
         }
@@ -130,7 +144,7 @@ proptest! {
 
     #[test]
     fn what_is_no_state_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Conversation::decode(&mut Reader(&bytes), CAPACITY);
+        let _ = Conversation::decode(&mut Reader(&bytes), 1, CAPACITY);
     }
 
     #[test]
@@ -141,8 +155,13 @@ proptest! {
         end.send(&"text".repeat(20));
         for (stream, number, acknowledged_stream, acknowledged) in slots {
             let number = number % 40;
+            let answer = if acknowledged % 5 == 0 {
+                Acknowledgement::Refused(u64::from(number))
+            } else {
+                Acknowledgement::Received(acknowledged, [0; 8])
+            };
             let content = Content {
-                stream, number, acknowledged_stream, acknowledged, last: true, text: b"text",
+                stream, number, acknowledged_stream, acknowledged: answer, last: true, text: b"text",
             };
             end.read(&content.encode(SLOT_LEN), true);
             end.write(acknowledged % 2 == 0);
@@ -185,14 +204,103 @@ fn an_end_that_has_lost_its_state_hears_and_is_heard() {
 #[test]
 fn an_end_with_an_old_state_is_heard() {
     let (mut alice, mut bob) = (End::new(10), End::new(11));
+    alice.send("waits in the old state");
     let old = alice.stored.clone();
     (0..5).for_each(|i| alice.send(&format!("old {i}")));
     settle(&mut alice, &mut bob);
     alice.stored = old;
+    (alice.last_id, alice.delivered) = (1, Vec::new());
     alice.restart();
+    (0..3).for_each(|i| alice.send(&format!("new {i}")));
+    settle(&mut alice, &mut bob);
+    assert_eq!(alice.delivered, [1, 2, 3, 4]);
+    let old = (0..5).map(|i| format!("old {i}"));
+    let all = ["waits in the old state".to_owned()].into_iter().chain(old);
+    assert!(bob.messages.iter().cloned().eq(all.chain((0..3).map(|i| format!("new {i}")))));
+}
+
+#[test]
+fn what_nobody_can_tell_is_given_up() {
+    let (mut alice, mut bob) = (End::new(10), End::new(11));
+    alice.send("waits in the old state");
+    let (old, stamp) = (alice.stored.clone(), alice.stamp);
+    for i in 0..100 {
+        alice.send(&format!("old {i}"));
+        settle(&mut alice, &mut bob);
+    }
+    // Also with a clock that is behind: nothing new is lost or marked before it was shown.
+    (alice.stored, alice.stamp, alice.last_id) = (old, stamp, 1);
+    alice.delivered.clear();
+    alice.restart_at(stamp + 1);
     alice.send("new");
     settle(&mut alice, &mut bob);
+    assert_eq!((&alice.uncertain[..], &alice.delivered[..]), (&[1][..], &[2][..]));
+    assert_eq!(bob.messages.len(), 102);
     assert_eq!(bob.messages.last().unwrap(), "new");
+}
+
+#[test]
+fn two_lives_that_go_on_from_one_state_do_not_mix() {
+    let (mut alice, mut bob) = (End::new(10), End::new(11));
+    alice.send(&"one ".repeat(20));
+    let old = alice.stored.clone();
+    // A part of it arrives.
+    for _ in 0..3 {
+        let slot = alice.write(false);
+        bob.read(&slot, true);
+    }
+    let mut other = End::new(12);
+    other.stored = old;
+    other.restart_at(10_000);
+    other.send(&"two ".repeat(20));
+    for _ in 0..40 {
+        for one in [&mut alice, &mut other] {
+            let slot = one.write(false);
+            bob.read(&slot, true);
+            let slot = bob.write(false);
+            one.read(&slot, true);
+        }
+    }
+    settle(&mut other, &mut bob);
+    settle(&mut alice, &mut bob);
+    assert_eq!(bob.messages, ["one ".repeat(20), "two ".repeat(20)]);
+}
+
+#[test]
+fn a_copy_of_a_running_end_tells_nothing_false() {
+    // As a virtual machine that is restored while it runs: with the same life.
+    let (mut alice, mut bob) = (End::new(10), End::new(11));
+    alice.send("before");
+    settle(&mut alice, &mut bob);
+    let mut copy = End::new(10);
+    copy.send("before");
+    settle(&mut copy, &mut bob);
+    alice.send(&"the first life ".repeat(5));
+    let slot = alice.write(false);
+    bob.read(&slot, true);
+    copy.send(&"the second life ".repeat(5));
+    settle(&mut copy, &mut bob);
+    assert_eq!(copy.delivered, [1, 2]);
+    assert_eq!(bob.messages, ["before".to_owned(), "the second life ".repeat(5)]);
+    // Both have given out the same stamps, and one after the other is heard.
+    settle(&mut alice, &mut bob);
+    assert_eq!(bob.messages[2..], ["the first life ".repeat(5)]);
+    assert_eq!(alice.delivered, [1, 2]);
+}
+
+#[test]
+fn slots_of_another_length_double_nothing() {
+    let (mut alice, mut bob) = (End::new(10), End::new(11));
+    alice.send(&"text".repeat(10));
+    // All of it arrives, and no acknowledgement does.
+    for _ in 0..20 {
+        let slot = alice.write(false);
+        bob.read(&slot, true);
+    }
+    assert_eq!(bob.messages.len(), 1);
+    alice.conversation.cut_again(CAPACITY - 1);
+    settle(&mut alice, &mut bob);
+    assert_eq!((bob.messages.len(), &alice.delivered[..]), (1, &[1][..]));
 }
 
 #[test]
@@ -206,27 +314,37 @@ fn other_fragments_wait_for_a_lost_one_within_the_window() {
     }
     assert!(!alice.conversation.has_new());
     assert_eq!(alice.write(false), lost);
-    assert_eq!(bob.conversation.incoming.acknowledge().1, 0);
+    let received = |bob: &mut End| match bob.conversation.incoming.acknowledge().1 {
+        Acknowledgement::Received(number, _) => number,
+        Acknowledgement::Refused(_) => panic!("refused"),
+    };
+    assert_eq!(received(&mut bob), 0);
     bob.read(&lost, true);
-    assert_eq!(bob.conversation.incoming.acknowledge().1, WINDOW);
+    assert_eq!(received(&mut bob), WINDOW);
 }
 
 #[test]
-fn too_much_text_is_refused_and_from_a_partner_dropped() {
+fn too_much_text_is_refused_also_from_a_partner() {
     let mut alice = End::new(1);
     let long = "x".repeat(crate::MAX_TEXT_LEN);
     alice.send(&long);
-    assert_eq!(alice.conversation.push(0, 2, &long, CAPACITY), Err(Full));
+    assert_eq!(alice.conversation.push(0, (2, 2), &long, CAPACITY), Err(Full));
     let mut bob = End::new(2);
     let text = [b'y'; CAPACITY];
-    let end = u32::try_from(crate::MAX_TEXT_LEN / CAPACITY).unwrap() + 2;
-    for number in 1..=end + 1 {
-        let (stream, last) = (1, number >= end);
+    let end = u32::try_from(crate::MAX_TEXT_LEN / CAPACITY).unwrap() + 3;
+    for number in 1..=end {
+        let acknowledged = Acknowledgement::Received(0, [0; 8]);
+        let (stream, last) = (1, number == end);
         let content =
-            Content { stream, number, acknowledged_stream: 0, acknowledged: 0, last, text: &text };
+            Content { stream, number, acknowledged_stream: 0, acknowledged, last, text: &text };
         bob.read(&content.encode(SLOT_LEN), true);
     }
-    assert_eq!(bob.messages, ["y".repeat(CAPACITY)]);
+    assert_eq!(bob.conversation.incoming.acknowledge(), (1, Acknowledgement::Refused(0)));
+    assert!(bob.messages.is_empty());
+    let mut alice = End::new(10);
+    alice.send("afterwards");
+    settle(&mut alice, &mut bob);
+    assert_eq!(bob.messages, ["afterwards"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use zeroize::Zeroizing;
 
-use super::{Event, Member, MessageId};
+use super::{Event, GivenUpReason, Member, MessageId};
 use crate::content::Content;
 use crate::pair::At;
 use crate::{Order, Participant, ReadRound, RoundStart};
@@ -157,14 +157,16 @@ impl Member {
         let Some(content) = Content::decode(slot) else { return };
         let partner = &self.epoch.members()[number];
         let received = self.conversations.read(self.exchange, &partner.key, &content);
-        let delivered = received.delivered.into_iter();
-        self.events.extend(
-            delivered
-                .map(|id| Event::Delivered { id: MessageId(id), to: partner.name.clone() })
-                .chain(received.messages.into_iter().map(|text| {
-                    let from = partner.name.clone();
-                    Event::Message { from, text }
-                })),
-        );
+        let name = || partner.name.clone();
+        self.events.extend(received.delivered.into_iter().map(|id| {
+            let id = MessageId(id);
+            Event::Delivered { id, to: name() }
+        }));
+        self.events.extend(received.uncertain.into_iter().map(|id| {
+            let (id, reason) = (MessageId(id), GivenUpReason::Uncertain);
+            Event::GivenUp { id, to: name(), reason }
+        }));
+        let messages = received.messages.into_iter();
+        self.events.extend(messages.map(|text| Event::Message { from: name(), text }));
     }
 }

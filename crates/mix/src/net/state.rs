@@ -132,7 +132,11 @@ impl StateFolder {
             fs::rename(&new, &path)?;
             File::open(&self.path)?.sync_all()
         };
-        written().map_err(|source| StateFileError::Io { path: path.clone(), source })
+        written().map_err(|source| {
+            // On a full disk, so that others have its room.
+            let _ = fs::remove_file(&new);
+            StateFileError::Io { path: path.clone(), source }
+        })
     }
 }
 

@@ -77,9 +77,9 @@ pub struct SenderConfig {
     pub headers: Vec<usize>,
 }
 
-/// A channel is given its known rate less this part of it, 1/100. Else a queue that a fault has left
-/// in the network would stay for minutes, and with it the delay: a plan could leave the channel
-/// aside as a slow one.
+/// A channel is given its known rate less this part of it, 1/100. Else a queue that a fault has
+/// left in the network would stay for minutes, and with it the delay: a plan could leave the
+/// channel aside as a slow one.
 const QUEUE_DRAIN: u64 = 100;
 
 impl SenderConfig {

@@ -76,18 +76,25 @@ impl Command {
     }
 }
 
-/// The text on one line of a terminal: without control characters, and without those that change
-/// the direction of what follows, by which a message could look like another member's.
+/// The text on one line of a terminal: without what is [deceptive](is_deceptive).
 pub(super) fn visible(text: &str) -> String {
     let replaced = |c: char| match c {
         '\n' | '\t' => ' ',
-        _ if c.is_control() => char::REPLACEMENT_CHARACTER,
-        '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => {
-            char::REPLACEMENT_CHARACTER
-        }
+        _ if is_deceptive(c) => char::REPLACEMENT_CHARACTER,
         _ => c,
     };
     text.chars().map(replaced).collect()
+}
+
+/// Whether by this character a message could look like a line of its own, or another member's:
+/// control characters, those that separate lines, and those that change the direction of what
+/// follows.
+pub(super) fn is_deceptive(c: char) -> bool {
+    let is_direction = matches!(
+        c,
+        '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}'
+    );
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || is_direction
 }
 
 #[cfg(test)]

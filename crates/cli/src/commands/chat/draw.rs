@@ -48,6 +48,7 @@ fn wrap(line: &Line, width: usize) -> Vec<Row<'static>> {
             let mark = match mark {
                 Mark::Waiting => " ·",
                 Mark::Delivered => " ✓",
+                Mark::GivenUp => " ✗",
             };
             (format!("→ {name}: "), bold(Color::Cyan), visible(text), mark)
         }
@@ -90,9 +91,12 @@ fn wrap(line: &Line, width: usize) -> Vec<Row<'static>> {
 /// The status line: what has changed or is wrong comes first, because the end is cut off in a
 /// narrow terminal.
 fn status_text(screen: &Screen, width: usize) -> String {
-    let Status { group, connection, round, latency, anonymity_set, least, waiting } =
+    let Status { group, connection, round, latency, anonymity_set, least, waiting, leaves_in } =
         &screen.status;
     let mut parts = Vec::new();
+    if let Some(rounds) = leaves_in {
+        parts.push(format!("ends in {rounds} rounds, Ctrl-C at once"));
+    }
     if screen.unread > 0 {
         parts.push(format!("{} unread", screen.unread));
     }

@@ -33,7 +33,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let config = load(&arguments.config)?;
     let (sender, events) = channel();
-    let tell = move |event| _ = sender.send(event);
+    let tell = move |event| sender.send(event).map_err(|_| "the invitation is made".into());
     let (session, _) = Session::start(&config, None, tell).map_err(|error| failed(&error))?;
     session.ask(chat::Command::Invite(arguments.name.clone()));
     for event in events {

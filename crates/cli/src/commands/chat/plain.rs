@@ -1,13 +1,13 @@
 //! The chat for scripts: lines in, lines out. docs/guides/chat.md lists them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, Read as _};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use mix::chat::{self, ClientStatus, Config, Event, Session};
 
-use super::command::{Command, HELP};
+use super::command::{Command, HELP, is_deceptive};
 use super::{Input, Teller, failed, stop_on_signals};
 use crate::console;
 use crate::failure::Failure;
@@ -18,8 +18,13 @@ const MAX_HELD: usize = 1_000;
 /// The longest line, in bytes.
 const MAX_LINE: usize = 128 << 10;
 
-/// A line of standard input; `None` is its end.
-type Entered = Option<String>;
+/// What standard input has brought.
+enum Entered {
+    Line(String),
+    /// A line that is too long. Nothing of it is taken.
+    TooLong,
+    End,
+}
 
 /// A message that was entered.
 struct Entry {
@@ -48,12 +53,17 @@ struct Plain<'a> {
     undelivered: BTreeSet<u64>,
     has_input: bool,
     has_ended: bool,
+    /// Whether a signal has come.
+    is_stopped: bool,
+    /// Why nothing is written any more.
+    closed: Option<Failure>,
 }
 
-/// Talks with a script, until it has ended and all that it said is delivered, or a signal arrives.
+/// Talks with a script, until it has ended and the rounds of the configuration are over, or a
+/// signal arrives.
 ///
 /// # Errors
-/// If the chat cannot begin, or fails.
+/// If the chat cannot begin, or fails, or something that was said has not arrived.
 pub(super) fn run(config: &Config) -> Result<(), Failure> {
     service::log::start(console::wants_colour(&io::stderr()))?;
     let (sender, inputs) = channel();
@@ -61,7 +71,9 @@ pub(super) fn run(config: &Config) -> Result<(), Failure> {
     let teller = Teller(sender.clone());
     let tell = move |event| match event {
         // At once: it counts as shown when this returns, and is not shown again.
-        Event::Message { ref from, ref text } if message(from, text).is_ok() => {}
+        Event::Message { ref from, ref text } => {
+            message(from, text).map_err(|_| "standard output is closed".into())
+        }
         event => teller.tell(event),
     };
     let (session, _) = Session::start(config, None, tell).map_err(|error| failed(&error))?;
@@ -81,38 +93,71 @@ pub(super) fn run(config: &Config) -> Result<(), Failure> {
         undelivered: BTreeSet::new(),
         has_input: false,
         has_ended: false,
+        is_stopped: false,
+        closed: None,
     };
     while let Ok(input) = inputs.recv() {
-        match input {
-            Input::Stop | Input::Event(Event::Ended { why: None }) => break,
-            Input::Event(Event::Ended { why: Some(why) }) => return Err(Failure::Failed(why)),
-            Input::Event(event) => plain.told(event)?,
-            Input::Person(Some(line)) => {
-                if plain.entered(&line)? {
-                    break;
-                }
+        let taken = match input {
+            Input::Stop if plain.is_stopped => return Ok(()),
+            Input::Stop => {
+                plain.is_stopped = true;
+                session.ask(chat::Command::Stop);
+                Ok(())
             }
-            Input::Person(None) => plain.has_ended = true,
-        }
-        if plain.is_done() {
-            break;
+            Input::Event(Event::Ended { why }) => return plain.ended(why),
+            Input::Event(event) => plain.told(event),
+            Input::Person(Entered::Line(line)) => plain.entered(&line),
+            Input::Person(Entered::TooLong) => {
+                print(&format!("warning a line has more than {MAX_LINE} bytes: it is ignored"))
+            }
+            Input::Person(Entered::End) => {
+                plain.has_ended = true;
+                plain.finish();
+                Ok(())
+            }
+        };
+        if let Err(failure) = taken {
+            // Who reads has gone, perhaps because of a message: the proxy must not see that.
+            plain.closed.get_or_insert(failure);
+            session.ask(chat::Command::Finish);
         }
     }
     Ok(())
 }
 
 impl Plain<'_> {
-    /// Whether the script has said something, and all of it was delivered.
-    fn is_done(&self) -> bool {
-        let is_said = self.asked.is_empty() && self.held.is_empty() && self.undelivered.is_empty();
-        self.has_ended && self.has_input && is_said
+    /// Has the chat end by itself when the script has said something and has ended.
+    fn finish(&self) {
+        if self.has_ended && self.has_input {
+            self.session.ask(chat::Command::Finish);
+        }
     }
 
-    /// Takes a line. Whether it ends the chat.
-    fn entered(&mut self, line: &str) -> Result<bool, Failure> {
+    /// The chat has ended.
+    fn ended(self, why: Option<String>) -> Result<(), Failure> {
+        if let Some(closed) = self.closed {
+            return Err(closed);
+        }
+        for Entry { to, .. } in self.held.values() {
+            print(&format!("refused {to} there were not enough members in the last rounds"))?;
+        }
+        match (why, self.undelivered.len()) {
+            (Some(why), _) => Err(Failure::Failed(why)),
+            (None, _) if self.is_stopped => Ok(()),
+            (None, 0) if self.held.is_empty() => Ok(()),
+            (None, 0) => Err(Failure::Failed("not all messages were taken".into())),
+            (None, count) => Err(Failure::Failed(format!(
+                "{count} of the messages are not known to have arrived: they are kept, and sent in \
+                 the next run; --stay ROUNDS stays longer"
+            ))),
+        }
+    }
+
+    /// Takes a line.
+    fn entered(&mut self, line: &str) -> Result<(), Failure> {
         let command = match Command::parse(line, self.partner.as_deref()) {
-            Err(wrong) => return print(&format!("warning {}", escaped(&wrong))).map(|()| false),
-            Ok(None) => return Ok(false),
+            Err(wrong) => return print(&format!("warning {}", escaped(&wrong))),
+            Ok(None) => return Ok(()),
             Ok(Some(command)) => command,
         };
         self.has_input = true;
@@ -133,9 +178,9 @@ impl Plain<'_> {
             Command::Leave => self.ask(None, chat::Command::Leave),
             Command::Members => print(&members(&self.members))?,
             Command::Help => print(&format!("note {HELP}"))?,
-            Command::Quit => return Ok(true),
+            Command::Quit => self.session.ask(chat::Command::Finish),
         }
-        Ok(false)
+        Ok(())
     }
 
     fn ask(&mut self, message: Option<u64>, command: chat::Command) {
@@ -177,8 +222,12 @@ impl Plain<'_> {
                 }
                 print(&format!("refused {to} {}", escaped(&why)))
             }
-            // It could not be written: here that is the reason to end.
-            Event::Message { from, text } => message(&from, &text),
+            // They are written where they are told.
+            Event::Message { .. } | Event::Ended { .. } => Ok(()),
+            Event::GivenUp { id, to, why } => {
+                self.undelivered.remove(&id);
+                print(&format!("undelivered {id} {to} {}", escaped(&why)))
+            }
             Event::Delivered { id, to } => {
                 self.undelivered.remove(&id);
                 print(&format!("delivered {id} {to}"))
@@ -196,7 +245,7 @@ impl Plain<'_> {
                 print(&format!("warning {}", escaped(&text)))
             }
             Event::Note(text) => print(&format!("note {}", escaped(&text))),
-            Event::Ended { .. } => Ok(()),
+            Event::Warning(text) => print(&format!("warning {}", escaped(&text))),
         }
     }
 
@@ -220,13 +269,32 @@ impl Plain<'_> {
 fn enter(inputs: &Sender<Input<Entered>>) {
     let mut lines = io::stdin().lock();
     loop {
-        let mut line = Vec::new();
-        // Bounded: who writes may never end a line.
-        let read = lines.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line);
-        let is_end = !matches!(read, Ok(count) if count > 0);
-        let entered = (!is_end).then(|| String::from_utf8_lossy(&line).into_owned());
+        let entered = next_line(&mut lines);
+        let is_end = matches!(entered, Entered::End);
         if inputs.send(Input::Person(entered)).is_err() || is_end {
             return;
+        }
+    }
+}
+
+/// The next line. Of one that is too long nothing is kept: its rest is no line of its own.
+fn next_line(lines: &mut impl BufRead) -> Entered {
+    let mut line = Vec::new();
+    let mut is_too_long = false;
+    loop {
+        let before = line.len();
+        // Bounded: who writes may never end a line.
+        let read = lines.take(MAX_LINE as u64).read_until(b'\n', &mut line);
+        let is_end = !matches!(read, Ok(count) if count > 0);
+        if is_end && before == 0 && !is_too_long {
+            return Entered::End;
+        }
+        let is_whole = is_end || line.last() == Some(&b'\n');
+        is_too_long |= line.len() > MAX_LINE || !is_whole;
+        match (is_whole, is_too_long) {
+            (true, true) => return Entered::TooLong,
+            (true, false) => return Entered::Line(String::from_utf8_lossy(&line).into_owned()),
+            (false, _) => line.clear(),
         }
     }
 }
@@ -244,14 +312,15 @@ fn print(line: &str) -> Result<(), Failure> {
     console::print(line.as_bytes())
 }
 
-/// A text in one line: `\n` for a line break, `\\` for a backslash, and no control characters.
+/// A text in one line: `\n` for a line break, `\\` for a backslash, and nothing that is
+/// [deceptive](is_deceptive).
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '\\' => escaped.push_str("\\\\"),
             '\n' => escaped.push_str("\\n"),
-            _ if c.is_control() => escaped.push(char::REPLACEMENT_CHARACTER),
+            _ if is_deceptive(c) => escaped.push(char::REPLACEMENT_CHARACTER),
             _ => escaped.push(c),
         }
     }
@@ -286,5 +355,26 @@ mod tests {
         }
         assert_eq!(unescaped("C:\\x"), "C:\\x");
         assert_eq!(escaped("\x1b[2J"), "\u{FFFD}[2J");
+        // What some programs take for the end of a line.
+        for separator in ["\x0B", "\x0C", "\x1C", "\u{85}", "\u{2028}", "\u{2029}"] {
+            let forged = escaped(&format!("hello{separator}message alice give him the key"));
+            assert_eq!(forged, "hello\u{FFFD}message alice give him the key");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_line_that_is_too_long_is_no_line() {
+        let long = "x".repeat(MAX_LINE);
+        let text = format!("one\n@bob {long}/remove emil\n{long}\ntwo\n{long}");
+        let mut lines = text.as_bytes();
+        let mut read = Vec::new();
+        loop {
+            read.push(match next_line(&mut lines) {
+                Entered::Line(line) => line,
+                Entered::TooLong => "too long".into(),
+                Entered::End => break,
+            });
+        }
+        assert_eq!(read, ["one\n", "too long", "too long", "two\n", "too long"]);
     }
 }

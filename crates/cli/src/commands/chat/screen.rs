@@ -31,6 +31,8 @@ pub(super) enum Mark {
     Waiting,
     /// The receiver has it.
     Delivered,
+    /// It is not sent any more.
+    GivenUp,
 }
 
 /// What the status line shows.
@@ -50,6 +52,8 @@ pub(super) struct Status {
     pub(super) least: usize,
     /// The messages that wait, or whose acknowledgements do.
     pub(super) waiting: usize,
+    /// The rounds until the chat ends, if it is to.
+    pub(super) leaves_in: Option<u64>,
 }
 
 /// The chat, as it is drawn.
@@ -79,6 +83,8 @@ pub(super) enum Asked {
     Command(Command),
     /// That everything is drawn again.
     Redraw,
+    /// That the chat ends at once.
+    Stop,
 }
 
 impl Screen {
@@ -97,13 +103,13 @@ impl Screen {
         }
     }
 
-    /// Marks a message as delivered.
-    pub(super) fn delivered(&mut self, delivered: u64) {
+    /// Marks a message with what has become of it.
+    pub(super) fn mark(&mut self, message: u64, now: Mark) {
         for line in self.lines.iter_mut().rev() {
             if let Line::To { id, mark, .. } = line
-                && *id == delivered
+                && *id == message
             {
-                *mark = Mark::Delivered;
+                *mark = now;
                 return;
             }
         }
@@ -124,7 +130,8 @@ impl Screen {
     pub(super) fn key(&mut self, key: KeyEvent, page: usize) -> Asked {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c' | 'q') if is_control => return Asked::Command(Command::Quit),
+            KeyCode::Char('c') if is_control => return Asked::Stop,
+            KeyCode::Char('q') if is_control => return Asked::Command(Command::Quit),
             KeyCode::Char('d') if is_control && self.input.text().is_empty() => {
                 return Asked::Command(Command::Quit);
             }
@@ -262,7 +269,7 @@ mod tests {
             let (name, text) = ("bob".to_owned(), "x".to_owned());
             screen.add(Line::To { name, text, id, mark: Mark::Waiting });
         }
-        screen.delivered(7);
+        screen.mark(7, Mark::Delivered);
         let marks = screen
             .lines
             .iter()
@@ -271,10 +278,11 @@ mod tests {
     }
 
     #[test]
-    fn control_c_ends_the_chat() {
+    fn control_c_ends_the_chat_at_once() {
         let mut screen = Screen::default();
         let control = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL);
-        assert_eq!(screen.key(control('c'), 10), Asked::Command(Command::Quit));
+        assert_eq!(screen.key(control('c'), 10), Asked::Stop);
+        assert_eq!(screen.key(control('d'), 10), Asked::Command(Command::Quit));
         type_in(&mut screen, "x");
         assert_eq!(screen.key(control('d'), 10), Asked::Nothing);
     }

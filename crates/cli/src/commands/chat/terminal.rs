@@ -30,6 +30,11 @@ struct Talk<'a> {
     lost: Option<(String, Instant)>,
     /// Why there are no exchanges, though there is a connection.
     waiting_for: Option<&'static str>,
+    /// For how many rounds it stays when it is to end.
+    stay: u64,
+    /// How many rounds there were, and will have been when it ends.
+    rounds: u64,
+    leaves_at: Option<u64>,
 }
 
 /// Talks until the person or a signal ends it. The terminal is as before then, also after a panic.
@@ -65,8 +70,16 @@ pub(super) fn run(config: &Config) -> Result<(), Failure> {
     let keys = thread::Builder::new().name("keys".into()).spawn(move || read_keys(&sender));
     keys.map_err(|error| Failure::Failed(format!("no threads: {error}")))?;
     let lost = Some((String::new(), Instant::now()));
-    let ended =
-        Talk { session: &session, screen, lost, waiting_for: None }.run(&mut terminal.0, &inputs);
+    let talk = Talk {
+        session: &session,
+        screen,
+        lost,
+        waiting_for: None,
+        stay: config.stay,
+        rounds: 0,
+        leaves_at: None,
+    };
+    let ended = talk.run(&mut terminal.0, &inputs);
     drop(terminal);
     ended
 }
@@ -127,7 +140,7 @@ impl Talk<'_> {
                     Input::Person(event) => match self.pressed(&event, page) {
                         Asked::Nothing => {}
                         Asked::Redraw => terminal.clear().map_err(|error| broken(&error))?,
-                        Asked::Command(Command::Quit) => return Ok(()),
+                        Asked::Stop => return Ok(()),
                         Asked::Command(command) => self.obey(command),
                     },
                 }
@@ -173,7 +186,18 @@ impl Talk<'_> {
             Command::Invite(name) => chat::Command::Invite(name),
             Command::Remove(name) => chat::Command::Remove(name),
             Command::Leave => chat::Command::Leave,
-            Command::Quit => chat::Command::Stop,
+            Command::Quit => {
+                if self.leaves_at.is_none() {
+                    self.leaves_at = Some(self.rounds + self.stay);
+                    let text = format!(
+                        "this ends after {} rounds, so that the proxy does not see when you have \
+                         read something; Ctrl-C ends it at once",
+                        self.stay
+                    );
+                    self.screen.add(Line::Note(text));
+                }
+                chat::Command::Finish
+            }
         };
         self.session.ask(asked);
     }
@@ -188,7 +212,11 @@ impl Talk<'_> {
             Event::Queued { id, to, text } => {
                 self.screen.add(Line::To { name: to, text, id, mark: Mark::Waiting });
             }
-            Event::Delivered { id, .. } => self.screen.delivered(id),
+            Event::Delivered { id, .. } => self.screen.mark(id, Mark::Delivered),
+            Event::GivenUp { id, to, why } => {
+                self.screen.mark(id, Mark::GivenUp);
+                self.screen.add(Line::Warning(format!("not delivered to {to}: {why}")));
+            }
             Event::Message { from, text } => self.screen.add(Line::From { name: from, text }),
             Event::NotSent { to, text, why, .. } => {
                 self.screen.add(Line::Warning(format!("not sent to {to}: {why}")));
@@ -203,7 +231,7 @@ impl Talk<'_> {
                 self.screen.add(Line::Note(text));
             }
             Event::Done(text) | Event::Note(text) => self.screen.add(Line::Note(text)),
-            Event::NotDone(text) => self.screen.add(Line::Warning(text)),
+            Event::NotDone(text) | Event::Warning(text) => self.screen.add(Line::Warning(text)),
             Event::Ended { .. } => {}
         }
     }
@@ -214,6 +242,8 @@ impl Talk<'_> {
         let status = &mut self.screen.status;
         (status.round, status.latency) = (now.round, now.latency);
         (status.anonymity_set, status.waiting) = (now.anonymity_set, now.undelivered);
+        self.rounds = now.exchanges;
+        status.leaves_in = self.leaves_at.map(|at| at.saturating_sub(now.exchanges));
     }
 
     /// Why there is no connection, if there is none, and when it is tried again.

@@ -160,6 +160,18 @@ impl Room {
         child.wait_with_output().unwrap()
     }
 
+    /// The proxy's address.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Has a member connect to another address from now on.
+    pub(crate) fn set_proxy(&self, name: &str, address: &str) {
+        let path = self.path(&format!("{name}.toml"));
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace(&self.address, address)).unwrap();
+    }
+
     /// Has a member connect by a transport from now on.
     pub(crate) fn set_transport(&self, name: &str, transport: &str) {
         let path = self.path(&format!("{name}.toml"));
@@ -305,18 +317,33 @@ impl Member {
 
     /// Ends it. Returns the messages that it had and that were not waited for.
     pub(crate) fn stop(&mut self, signal: Signal) -> Vec<String> {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.signal(signal);
         self.child.wait().unwrap();
         let lines: Vec<String> = self.skipped.drain(..).chain(self.lines.iter()).collect();
         let messages = lines.iter().filter_map(|line| line.strip_prefix("message "));
         messages.map(str::to_owned).collect()
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
     /// Waits until it ends by itself.
-    pub(crate) fn ends(mut self) -> ExitStatus {
+    pub(crate) fn ends(self) -> ExitStatus {
+        self.ends_with_log().0
+    }
+
+    /// The same. Also what it has written to standard error.
+    pub(crate) fn ends_with_log(mut self) -> (ExitStatus, String) {
         // Its output ends with it.
         while self.lines.recv_timeout(TIMEOUT).is_ok() {}
-        self.child.wait().unwrap()
+        let status = self.child.wait().unwrap();
+        (status, fs::read_to_string(&self.errors).unwrap_or_default())
+    }
+
+    /// Whoever reads its lines has gone.
+    pub(crate) fn close_output(&mut self) {
+        self.child.stdout = None;
     }
 }
 

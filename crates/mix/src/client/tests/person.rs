@@ -32,7 +32,17 @@ pub(super) fn group() -> GroupAddress {
 struct SinceStored {
     said: Vec<(String, MessageId, String)>,
     read: Vec<(String, String)>,
+    /// Or given up.
     delivered: Vec<MessageId>,
+}
+
+/// What a person has on disk, and what it knows by that.
+#[derive(Clone)]
+pub(super) struct Backup {
+    stored: Option<Vec<u8>>,
+    said: BTreeMap<String, Vec<String>>,
+    waiting: BTreeMap<MessageId, (String, String)>,
+    read: BTreeMap<String, Vec<String>>,
 }
 
 /// A state that is being written.
@@ -57,9 +67,18 @@ pub(super) struct Person {
     since_stored: SinceStored,
     /// Texts that are in the stored state, by receiver, and their numbers.
     pub(super) said: BTreeMap<String, Vec<String>>,
-    waiting: BTreeMap<MessageId, String>,
+    waiting: BTreeMap<MessageId, (String, String)>,
     /// Texts that were read, by sender.
     pub(super) read: BTreeMap<String, Vec<String>>,
+    /// Sender and text of all that was ever shown, also if that was undone.
+    pub(super) shown: Vec<(String, String)>,
+    /// Receiver and text of what was said to be delivered, and of what was given up.
+    pub(super) marked: Vec<(String, String)>,
+    pub(super) given_up: Vec<(String, String)>,
+    /// When the disk is tried again, if it is full.
+    pub(super) full_until: Option<Instant>,
+    /// Whether somebody was started from an old state: then a message is not always the next one.
+    pub(super) has_restored: bool,
     /// What else the client has told.
     pub(super) told: Vec<ClientEvent>,
     /// The time that has passed when the simulation began.
@@ -82,6 +101,11 @@ impl Person {
             said: BTreeMap::new(),
             waiting: BTreeMap::new(),
             read: BTreeMap::new(),
+            shown: Vec::new(),
+            marked: Vec::new(),
+            given_up: Vec::new(),
+            full_until: None,
+            has_restored: false,
             told: Vec::new(),
             began,
         }
@@ -100,9 +124,29 @@ impl Person {
         self.client = open(member, self.began, now, stored, invitation, seed);
     }
 
+    /// What is on disk.
+    pub(super) fn backup(&self) -> Backup {
+        let (said, waiting) = (self.said.clone(), self.waiting.clone());
+        Backup { stored: self.stored.clone(), said, waiting, read: self.read.clone() }
+    }
+
+    /// Restores what was on disk. The client is to be started then.
+    pub(super) fn restore(&mut self, backup: Backup) {
+        let Backup { stored, said, waiting, read } = backup;
+        (self.stored, self.said, self.waiting, self.read) = (stored, said, waiting, read);
+        self.writing = None;
+    }
+
     /// Begins to write the state, if it has changed.
     pub(super) fn begin_to_store(&mut self, due: Instant) -> bool {
+        if self.full_until.is_some_and(|until| due < until) {
+            return false;
+        }
         let Some(state) = self.client.poll_store() else { return false };
+        if self.full_until.is_some() {
+            self.client.handle_not_stored();
+            return false;
+        }
         assert!(self.writing.is_none(), "one state is written at a time");
         self.writing = Some(Writing {
             due,
@@ -128,7 +172,8 @@ impl Person {
         }
         let SinceStored { said, read, delivered } = since_stored;
         for (to, id, text) in said {
-            assert!(self.waiting.insert(id, to.clone()).is_none(), "a number was used before");
+            let before = self.waiting.insert(id, (to.clone(), text.clone()));
+            assert!(before.is_none(), "a number was used before");
             self.said.entry(to).or_default().push(text);
         }
         for (from, text) in read {
@@ -146,20 +191,30 @@ impl Person {
 
     /// Reads an event, if there is one. A message is the next one of its sender.
     pub(super) fn read_event(&mut self) -> bool {
-        let Some(event) = self.client.poll_event() else { return false };
+        let Some(event) = self.client.event().cloned() else { return false };
+        self.client.handle_shown();
         match event {
             ClientEvent::Message { from, text } => {
                 let unstored = self.not_stored().flat_map(|it| &it.read);
                 let unstored = unstored.filter(|it| it.0 == from).count();
                 let count = self.read.get(&from).map_or(0, Vec::len) + unstored;
                 let expected = format!("{count} from {from} to {}", NAMES[self.number]);
-                assert!(text.starts_with(&expected), "{text}, and not {expected}");
+                let is_next = self.has_restored || text.starts_with(&expected);
+                assert!(is_next, "{text}, and not {expected}");
+                self.shown.push((from.clone(), text.clone()));
                 self.since_stored.read.push((from, text));
             }
             ClientEvent::Delivered { id, to } => {
-                assert_eq!(self.waiting.get(&id), Some(&to), "delivered twice, or never sent");
+                let waiting = self.waiting.get(&id).cloned();
+                let waiting = waiting.expect("delivered twice, or never sent");
+                assert_eq!(waiting.0, to);
                 assert!(!self.since_stored.delivered.contains(&id), "delivered twice");
                 self.since_stored.delivered.push(id);
+                self.marked.push(waiting);
+            }
+            ClientEvent::GivenUp { id, .. } => {
+                self.since_stored.delivered.push(id);
+                self.given_up.push(self.waiting[&id].clone());
             }
             other => self.told.push(other),
         }

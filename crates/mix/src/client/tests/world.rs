@@ -44,6 +44,25 @@ type Tamper = Box<dyn FnMut(usize, &mut ToMember)>;
 /// What a person does to its messages, if it does not follow the protocol.
 type Deviate = Box<dyn FnMut(usize, &mut ToProxy)>;
 
+/// What one on the path sees of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Since the simulation began.
+    at: Duration,
+    person: usize,
+    what: Sight,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Sight {
+    /// A connection begins.
+    Begin,
+    /// A message of this length.
+    Message(usize),
+    /// The client ends the connection.
+    End,
+}
+
 /// One direction of a connection: messages arrive in order.
 #[derive(Default)]
 struct Pipe(VecDeque<(Instant, Vec<u8>)>);
@@ -64,6 +83,7 @@ struct Wire {
 pub(super) struct World {
     pub(super) rng: Rng,
     pub(super) faults: Faults,
+    began: Instant,
     pub(super) now: Instant,
     pub(super) people: Vec<Person>,
     pub(super) group: Option<Group>,
@@ -79,6 +99,12 @@ pub(super) struct World {
     /// How long clients take to write their states.
     pub(super) disk: Duration,
     pub(super) deviate: Option<Deviate>,
+    /// The length of slots at the proxy when it is started.
+    pub(super) slot_len: usize,
+    /// What one on the path does: by how much it delays what each client sends and is sent.
+    pub(super) delays: [Duration; NAMES.len()],
+    /// And what it sees.
+    pub(super) seen: Vec<Seen>,
     /// Rounds that were closed.
     pub(super) rounds: u64,
     pub(super) restarts: u64,
@@ -88,8 +114,14 @@ pub(super) struct World {
     pub(super) refusals: Vec<Refusal>,
 }
 
+const SLOT_LEN: usize = 96;
+
 pub(super) fn settings() -> GroupSettings {
-    let shape = Shape::new(4, 2, 1, 3, 96).unwrap();
+    settings_with(SLOT_LEN)
+}
+
+fn settings_with(slot_len: usize) -> GroupSettings {
+    let shape = Shape::new(4, 2, 1, 3, slot_len).unwrap();
     GroupSettings {
         name: group().group,
         administrator: group().administrator,
@@ -127,6 +159,7 @@ impl World {
         let mut world = Self {
             rng: Rng::with_seed(seed),
             faults: Faults::default(),
+            began: now,
             now,
             people,
             group: None,
@@ -140,6 +173,9 @@ impl World {
             tamper: None,
             disk: Duration::from_millis(seed % 4 * 15),
             deviate: None,
+            delays: [Duration::ZERO; NAMES.len()],
+            slot_len: SLOT_LEN,
+            seen: Vec::new(),
             rounds: 0,
             restarts: 0,
             errors: Vec::new(),
@@ -175,7 +211,8 @@ impl World {
     fn start_proxy(&mut self) {
         let mut seed = [1; 32];
         seed[..8].copy_from_slice(&self.seed().to_be_bytes());
-        self.group = Some(Group::new(settings(), self.stored.as_deref(), seed).unwrap());
+        let settings = settings_with(self.slot_len);
+        self.group = Some(Group::new(settings, self.stored.as_deref(), seed).unwrap());
     }
 
     /// The proxy is killed, and starts again soon.
@@ -214,6 +251,22 @@ impl World {
             wire.up.0.clear();
             wire.down.0.clear();
         }
+    }
+
+    /// A client ends its connection for good, and is not started again.
+    pub(super) fn leave(&mut self, person: usize) {
+        self.see(person, Sight::End);
+        self.connect_at[person] = None;
+        for number in 0..self.wires.len() {
+            if self.wires[number].person == person {
+                self.cut(number);
+                self.wires[number].client_ends = None;
+            }
+        }
+    }
+
+    fn see(&mut self, person: usize, what: Sight) {
+        self.seen.push(Seen { at: self.now - self.began, person, what });
     }
 
     pub(super) fn cut_of(&mut self, person: usize) {
@@ -295,6 +348,7 @@ impl World {
             proxy_ends: None,
             client_ends: None,
         });
+        self.see(person, Sight::Begin);
         self.people[person].client.handle_connected(self.now);
         self.poll_client(person);
     }
@@ -316,6 +370,7 @@ impl World {
             if client {
                 self.cut(at);
                 self.wires[at].client_ends = None;
+                self.see(person, Sight::End);
                 self.people[person].client.handle_disconnected(self.now);
                 self.connect_at[person] = Some(self.soon(500));
                 self.poll_client(person);
@@ -404,8 +459,9 @@ impl World {
                 deviate(person, &mut changed);
                 message = changed.encode();
             }
+            self.see(person, Sight::Message(message.len()));
             let is_lost = self.happens(self.faults.lost);
-            let due = self.soon(30);
+            let due = self.soon(30) + self.delays[person];
             // It may have been cut, and the client not have noticed.
             let own = |it: &&mut Wire| it.person == person && !it.is_cut;
             if let Some(wire) = self.wires.iter_mut().find(own) {
@@ -420,12 +476,13 @@ impl World {
 
     fn send_down(&mut self, Transmit { connection, message, is_last }: Transmit) {
         let is_lost = self.happens(self.faults.lost);
-        let due = self.soon(30);
+        let mut due = self.soon(30);
         let Some(at) = self.wires.iter().position(|it| it.id == connection) else { return };
         let wire = &mut self.wires[at];
         if wire.is_cut {
             return;
         }
+        due += self.delays[wire.person];
         let mut message = message;
         if let Some(tamper) = &mut self.tamper {
             let is_first = message[0] == 1;

@@ -185,7 +185,7 @@ fn an_old_mailbox_is_refused_also_after_a_restart() {
         run_round(&mut proxy, &mut members);
     }
     let stored = members[1].conversations().to_bytes();
-    let conversations = Conversations::from_bytes(&stored).unwrap();
+    let conversations = Conversations::from_bytes(&stored, 2_000_000).unwrap();
     let mut bob = member(epoch(1, shape(), &[0, 1, 2, 3], 1), 1, conversations, 77);
     proxy.closed = old;
     assert_eq!(

@@ -18,7 +18,7 @@ fn snoop(talks: bool) -> Snooped {
     let mut arrived = 0;
     for round in 0..ROUNDS {
         if talks && round % 2 == 0 {
-            members[0].send(&name(1), "a text of alice").unwrap();
+            members[0].send(&name(1), "of alice").unwrap();
         }
         let exchange = run_round(&mut proxy, &mut members).swap_remove(0);
         let mut mask = Mailbox::new(&shape);

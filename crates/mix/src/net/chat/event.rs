@@ -52,6 +52,15 @@ pub enum Event {
         /// The receiver.
         to: String,
     },
+    /// A message that was taken is given up.
+    GivenUp {
+        /// Its number.
+        id: u64,
+        /// The receiver.
+        to: String,
+        /// Why.
+        why: String,
+    },
     /// An invitation for a person. Secret.
     Invitation(String),
     /// What was asked for is done, or is under way.
@@ -60,9 +69,24 @@ pub enum Event {
     NotDone(String),
     /// What else a person should know.
     Note(String),
+    /// What else a person should do something about.
+    Warning(String),
     /// The chat has ended: nothing else happens.
     Ended {
         /// Why, unless [`super::Command::Stop`] has ended it.
         why: Option<String>,
     },
+}
+
+impl Event {
+    /// The answer in place of this one, if what it promises could not be stored, for this reason.
+    pub(super) fn not_stored(self, why: &str) -> Self {
+        match self {
+            Self::Queued { to, text, .. } => {
+                Self::NotSent { to, text, why: why.to_owned(), is_early: false }
+            }
+            Self::Invitation(_) | Self::Done(_) => Self::NotDone(why.to_owned()),
+            other => other,
+        }
+    }
 }

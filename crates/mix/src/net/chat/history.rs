@@ -53,6 +53,8 @@ pub(super) struct History {
     path: PathBuf,
     key: StateKey,
     count: u64,
+    /// The bytes of all entries.
+    len: u64,
 }
 
 impl History {
@@ -84,20 +86,23 @@ impl History {
         }
         file.set_len(whole).map_err(failed)?;
         last.drain(..last.len().saturating_sub(max));
-        Ok((Self { file, path, key, count }, last))
+        Ok((Self { file, path, key, count, len: whole }, last))
     }
 
     /// Adds an entry, which is on the disk then.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When it cannot be written. Then nothing of it is left.
     pub(super) fn add(&mut self, said: &Said) -> Result<(), HistoryError> {
         let sealed = self.key.seal(&name_of(self.count), &encode(said))?;
         let len = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
         let entry = [&len.to_be_bytes()[..], &sealed].concat();
         let written = self.file.write_all(&entry).and_then(|()| self.file.sync_data());
-        written.map_err(|source| HistoryError::Io { path: self.path.clone(), source })?;
-        self.count += 1;
+        written.map_err(|source| {
+            let _ = self.file.set_len(self.len);
+            HistoryError::Io { path: self.path.clone(), source }
+        })?;
+        (self.count, self.len) = (self.count + 1, self.len + entry.len() as u64);
         Ok(())
     }
 }

@@ -3,8 +3,9 @@
 //! requests.
 
 use std::io;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use zeroize::Zeroizing;
 
@@ -15,21 +16,29 @@ use super::history::{History, Said};
 /// The file of the client's state.
 pub(super) const FILE: &str = "state";
 
+const ENDED: &str = "the thread that writes has ended";
+
 enum Work {
     State(Zeroizing<Vec<u8>>),
     Entry(Said),
     Tell(Event),
+    Show(Event),
 }
 
 /// What has been done.
 pub(super) enum Done {
     /// A state is on the disk.
     Stored,
+    /// A state was not written, for this reason, in one line. The one before is on the disk.
+    NotStored(String),
+    /// Entries of the history are not written, for this reason.
+    NotRemembered(String),
     /// An event was told.
     Told,
-    /// A state or an entry was not written, for this reason, in one line. Nothing is written after
-    /// it.
-    Failed(String),
+    /// An event of the client was told.
+    Shown,
+    /// An event was not told, for this reason, and no other will be.
+    Closed(String),
 }
 
 /// The thread. Its queue needs no bound: the session adds one state at a time, events only after
@@ -40,6 +49,8 @@ pub(super) struct Output {
     thread: JoinHandle<()>,
     /// Events that were not told yet.
     untold: usize,
+    /// Whether events are told.
+    is_open: bool,
 }
 
 /// What the thread works with.
@@ -47,7 +58,9 @@ pub(super) struct Writer<F> {
     pub(super) folder: StateFolder,
     pub(super) key: StateKey,
     pub(super) history: Option<History>,
-    /// Called with what happens.
+    /// Whether nothing is told any more.
+    pub(super) is_closed: bool,
+    /// Called with what happens, until it fails.
     pub(super) tell: F,
 }
 
@@ -57,22 +70,21 @@ impl Output {
     /// # Errors
     /// If the system gives no thread.
     pub(super) fn start(
-        mut writer: Writer<impl FnMut(Event) + Send + 'static>,
+        mut writer: Writer<impl FnMut(Event) -> Result<(), String> + Send + 'static>,
         wake: impl Fn() + Send + 'static,
     ) -> io::Result<Self> {
         let (work, waiting) = channel();
         let (report, done) = channel();
         let builder = thread::Builder::new().name("mix-output".into());
         let thread = builder.spawn(move || {
-            let mut has_failed = false;
             for work in waiting {
-                let Some(done) = writer.run(work, &mut has_failed) else { continue };
+                let Some(done) = writer.run(work) else { continue };
                 // Without the session nobody waits for it.
                 let _ = report.send(done);
                 wake();
             }
         })?;
-        Ok(Self { work, done, thread, untold: 0 })
+        Ok(Self { work, done, thread, untold: 0, is_open: true })
     }
 
     /// Replaces the stored state.
@@ -87,39 +99,56 @@ impl Output {
 
     /// Tells an event, after what was asked for before.
     pub(super) fn tell(&mut self, event: Event) {
-        self.untold += 1;
-        self.send(Work::Tell(event));
+        if self.is_open {
+            self.untold += 1;
+            self.send(Work::Tell(event));
+        }
     }
 
-    /// Whether all events were told.
+    /// Tells an event of the client, if [`Output::has_told`].
+    pub(super) fn show(&mut self, event: Event) {
+        self.untold += 1;
+        self.send(Work::Show(event));
+    }
+
+    /// Whether all events were told, and others can be.
     pub(super) fn has_told(&self) -> bool {
-        self.untold == 0
+        self.is_open && self.untold == 0
     }
 
     /// What has been done, if there is something new.
     pub(super) fn poll_done(&mut self) -> Option<Done> {
         let done = match self.done.try_recv() {
             Ok(done) => done,
-            Err(TryRecvError::Empty) => return None,
-            Err(TryRecvError::Disconnected) => Done::Failed("the output has ended".into()),
+            Err(TryRecvError::Disconnected) if self.is_open => Done::Closed(ENDED.into()),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => return None,
         };
         Some(self.count(done))
     }
 
-    /// Waits until something has been done.
-    pub(super) fn wait(&mut self) -> Done {
-        let done = self.done.recv();
-        self.count(done.unwrap_or_else(|_| Done::Failed("the output has ended".into())))
+    /// Waits until something has been done; until then at most.
+    pub(super) fn wait(&mut self, until: Instant) -> Option<Done> {
+        let done = match self.done.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(done) => done,
+            Err(RecvTimeoutError::Timeout) => return None,
+            Err(RecvTimeoutError::Disconnected) => Done::NotStored(ENDED.into()),
+        };
+        Some(self.count(done))
     }
 
-    /// Waits until all is written and told.
-    pub(super) fn finish(self) {
-        drop(self.work);
-        let _ = self.thread.join();
+    /// Waits until all is written and told, or until nothing was for this time.
+    pub(super) fn finish(mut self, limit: Duration) {
+        let (none, _) = channel();
+        drop(std::mem::replace(&mut self.work, none));
+        while !self.thread.is_finished() && self.wait(Instant::now() + limit).is_some() {}
     }
 
     fn count(&mut self, done: Done) -> Done {
-        self.untold -= usize::from(matches!(done, Done::Told));
+        match done {
+            Done::Told | Done::Shown => self.untold -= 1,
+            Done::Closed(_) => (self.untold, self.is_open) = (0, false),
+            _ => {}
+        }
         done
     }
 
@@ -129,25 +158,29 @@ impl Output {
     }
 }
 
-impl<F: FnMut(Event)> Writer<F> {
-    fn run(&mut self, work: Work, has_failed: &mut bool) -> Option<Done> {
-        let written = match work {
-            Work::Tell(event) => {
-                (self.tell)(event);
-                return Some(Done::Told);
-            }
-            _ if *has_failed => return None,
+impl<F: FnMut(Event) -> Result<(), String>> Writer<F> {
+    fn run(&mut self, work: Work) -> Option<Done> {
+        match work {
+            Work::Tell(event) => self.tell(event, Done::Told),
+            Work::Show(event) => self.tell(event, Done::Shown),
             Work::State(state) => {
                 let sealed = self.key.seal(FILE, &state);
                 let stored = sealed.and_then(|sealed| self.folder.replace(FILE, &sealed));
-                stored.map(|()| Some(Done::Stored)).map_err(|error| error.to_string())
+                Some(stored.map_or_else(|why| Done::NotStored(why.to_string()), |()| Done::Stored))
             }
             Work::Entry(said) => {
-                let added = self.history.as_mut().map_or(Ok(()), |history| history.add(&said));
-                added.map(|()| None).map_err(|error| error.to_string())
+                let added = self.history.as_mut()?.add(&said);
+                added.err().map(|why| Done::NotRemembered(why.to_string()))
             }
-        };
-        *has_failed = written.is_err();
-        written.unwrap_or_else(|why| Some(Done::Failed(why)))
+        }
+    }
+
+    fn tell(&mut self, event: Event, done: Done) -> Option<Done> {
+        if self.is_closed {
+            return None;
+        }
+        let told = (self.tell)(event);
+        self.is_closed = told.is_err();
+        Some(told.map_or_else(Done::Closed, |()| done))
     }
 }

@@ -1,5 +1,5 @@
-//! A member that stays connected: it connects again with growing waits, has the client's state
-//! stored, and has said what happens.
+//! A member that stays connected: it has the client's state stored, has said what happens, and
+//! moves messages. [`Presence`] decides when it connects and leaves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,15 +21,7 @@ use super::history::{History, HistoryError, Said};
 use super::output::{Done, FILE, Output, Writer as OutputWriter};
 use crate::client::{Client, ClientEvent, ClientSendError, ClientSettings, ClientStatus};
 use crate::membership::{Invitation, Name};
-
-/// The first wait before connecting again.
-const MIN_WAIT: Duration = Duration::from_millis(250);
-
-/// The longest.
-const MAX_WAIT: Duration = Duration::from_secs(15);
-
-/// After a connection of this time the next wait is the first one again.
-const STABLE: Duration = Duration::from_secs(5);
+use crate::presence::{Action, Presence};
 
 /// The inputs that wait for the client.
 const MAX_INPUTS: usize = 64;
@@ -40,6 +32,12 @@ const SILENCE: Duration = Duration::from_secs(180);
 
 /// How long what was written last may take when the chat ends.
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the state may take to be written when the chat ends.
+const LAST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// When a state that could not be written is written again.
+const STORE_AGAIN: Duration = Duration::from_secs(1);
 
 /// For how long an invitation is accepted.
 const INVITATION_LASTS: Duration = Duration::from_secs(7 * 86_400);
@@ -89,7 +87,10 @@ pub enum Command {
     Remove(Name),
     /// Leaves the group.
     Leave,
-    /// Ends the chat.
+    /// Ends the chat after the rounds that the configuration says, so that the proxy does not see
+    /// when a message has come or arrived.
+    Finish,
+    /// Ends the chat at once. The proxy sees when: it must not be because of a message.
     Stop,
 }
 
@@ -117,15 +118,17 @@ impl fmt::Debug for Session {
 
 impl Session {
     /// Begins a chat: reads the state, and connects. Who is no member yet needs an invitation,
-    /// once: it is in the state then. `tell` is called with what happens, from one thread. Also
-    /// returns the last messages of the history, if there is one.
+    /// once: it is in the state then. `tell` is called with what happens, from one thread. If it
+    /// fails, in words, it is not called again: what it was called with counts as not shown, and
+    /// the chat ends as by [`Command::Finish`]. Also returns the last messages of the history, if
+    /// there is one.
     ///
     /// # Errors
     /// When something that the configuration names cannot be used.
     pub fn start(
         config: &Config,
         invitation: Option<Invitation>,
-        tell: impl FnMut(Event) + Send + 'static,
+        tell: impl FnMut(Event) -> Result<(), String> + Send + 'static,
     ) -> Result<(Self, Vec<Said>), ChatError> {
         let (inputs, taken) = sync_channel(MAX_INPUTS);
         let to_self = inputs.clone();
@@ -151,31 +154,30 @@ impl Drop for Session {
 }
 
 /// The connection to the proxy.
-enum Link {
-    /// None until then.
-    Waiting(Instant),
-    /// A thread connects.
-    Connecting,
-    Open {
-        outbox: Outbox,
-        next: SyncSender<usize>,
-        since: Instant,
-    },
+struct Link {
+    outbox: Outbox,
+    next: SyncSender<usize>,
 }
 
 struct Driver {
     client: Client,
+    presence: Presence,
+    /// The rounds until it leaves, if it does so by itself.
+    stay: u64,
     output: Output,
     has_history: bool,
     /// What a person is told when the state is stored.
     answers: VecDeque<Event>,
     proxy: String,
     options: Options,
-    link: Link,
+    link: Option<Link>,
     /// The number of the connection.
     number: u64,
-    wait: Duration,
     status: Option<ClientStatus>,
+    /// When the state is written again, if it could not be.
+    store_again: Option<Instant>,
+    /// Why it ends, if that is an error.
+    why: Option<String>,
 }
 
 /// Why the loop ends.
@@ -185,7 +187,7 @@ impl Driver {
     fn new(
         config: &Config,
         invitation: Option<Invitation>,
-        tell: impl FnMut(Event) + Send + 'static,
+        tell: impl FnMut(Event) -> Result<(), String> + Send + 'static,
         inputs: SyncSender<Input>,
     ) -> Result<(Self, Vec<Said>), ChatError> {
         let in_dir = |path: &std::path::Path| config.config_dir.join(path);
@@ -206,79 +208,114 @@ impl Driver {
             ..Options::new(security)
         };
         let has_history = history.is_some();
-        let writer = OutputWriter { folder, key: StateKey::new(&identity), history, tell };
+        let writer =
+            OutputWriter { folder, key: StateKey::new(&identity), history, is_closed: false, tell };
         // If there is no room, there are inputs, after which the output is asked anyway.
         let wake = move || _ = inputs.try_send(Input::OutputDone);
         let driver = Self {
             client,
+            presence: Presence::new(Instant::now()),
+            stay: config.stay,
             output: Output::start(writer, wake).map_err(ChatError::Threads)?,
             has_history,
             answers: VecDeque::new(),
             proxy: config.proxy.clone(),
             options,
-            link: Link::Waiting(Instant::now()),
+            link: None,
             number: 0,
-            wait: MIN_WAIT,
             status: None,
+            store_again: None,
+            why: None,
         };
         Ok((driver, said))
     }
 
     fn run(mut self, inputs: &Receiver<Input>, to_self: &SyncSender<Input>) {
-        let End(mut why) = loop {
-            let end = self.drive().and_then(|()| self.step(inputs, to_self));
-            if let Err(end) = end {
+        let End(why) = loop {
+            self.drive();
+            if let Err(end) = self.step(inputs, to_self) {
                 break end;
             }
         };
-        if let Err(End(error)) = self.settle() {
-            why = why.or(error);
-        }
-        if let Link::Open { outbox, next, .. } = self.link {
+        // Before all else: what is to be written must not show in the time of the connection's end.
+        if let Some(Link { outbox, next }) = self.link.take() {
             drop(next);
             outbox.finish(LAST_BYTES_TIMEOUT);
         }
+        self.settle();
+        let why = why.or(self.why.take());
         self.output.tell(Event::Ended { why });
-        self.output.finish();
+        self.output.finish(LAST_STATE_TIMEOUT);
     }
 
-    /// Waits until the state is stored, and what depends on it is told.
-    fn settle(&mut self) -> Result<(), End> {
-        loop {
+    /// Waits for some time until the state is stored, and what depends on it is told.
+    fn settle(&mut self) {
+        let end = Instant::now() + LAST_STATE_TIMEOUT;
+        let why = loop {
             if let Some(state) = self.client.poll_store() {
                 self.output.store(state);
             }
             if self.client.is_stored() {
-                self.answers.drain(..).for_each(|answer| self.output.tell(answer));
-                return Ok(());
+                return self.answer();
             }
-            let done = self.output.wait();
-            self.handle_done(done)?;
+            match self.output.wait(end) {
+                Some(Done::NotStored(why)) => break why,
+                Some(done) => self.handle_done(done),
+                None => break "the disk does not answer".into(),
+            }
+        };
+        for answer in self.answers.drain(..) {
+            self.output.tell(answer.not_stored(&why));
+        }
+        self.why.get_or_insert(why);
+    }
+
+    fn handle_done(&mut self, done: Done) {
+        match done {
+            Done::Stored => {
+                self.client.handle_stored();
+                if self.store_again.take().is_some() {
+                    self.output.tell(Event::Note("the state can be written again".into()));
+                }
+            }
+            Done::NotStored(why) => {
+                self.client.handle_not_stored();
+                if self.store_again.is_none() {
+                    self.output.tell(Event::Warning(format!(
+                        "{why}: until it can be written, nothing is sent, shown or taken"
+                    )));
+                }
+                self.store_again = Some(Instant::now() + STORE_AGAIN);
+            }
+            Done::NotRemembered(why) => {
+                self.output.tell(Event::Warning(format!("{why}: it misses what is said")));
+            }
+            Done::Shown => self.client.handle_shown(),
+            Done::Told => {}
+            Done::Closed(why) => {
+                // Those who read have gone, perhaps because of a message.
+                self.why.get_or_insert(why);
+                self.presence.leave_after(self.stay);
+            }
         }
     }
 
-    fn handle_done(&mut self, done: Done) -> Result<(), End> {
-        match done {
-            Done::Stored => self.client.handle_stored(),
-            Done::Told => {}
-            Done::Failed(why) => return Err(End(Some(why))),
-        }
-        Ok(())
+    /// Tells what was promised, when it is stored.
+    fn answer(&mut self) {
+        self.answers.drain(..).for_each(|answer| self.output.tell(answer));
     }
 
     /// Waits for the next input or deadline, and handles it.
     fn step(&mut self, inputs: &Receiver<Input>, to_self: &SyncSender<Input>) -> Result<(), End> {
         let now = Instant::now();
-        if let Link::Waiting(until) = self.link
-            && until <= now
-        {
-            return self.connect(to_self);
+        match self.presence.poll(now) {
+            Some(Action::Leave) => return Err(End(None)),
+            Some(Action::Connect) => return self.connect(to_self),
+            None => {}
         }
-        let until = match self.link {
-            Link::Waiting(until) => Some(until),
-            _ => None,
-        };
-        let deadline = [self.client.poll_timeout(), until].into_iter().flatten().min();
+        let presence = self.presence.poll_timeout();
+        let deadlines = [self.client.poll_timeout(), presence, self.store_again];
+        let deadline = deadlines.into_iter().flatten().min();
         let input = match deadline {
             None => inputs.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(deadline) => inputs.recv_timeout(deadline.saturating_duration_since(now)),
@@ -296,7 +333,6 @@ impl Driver {
     /// Connects in a thread of its own, which then reads.
     fn connect(&mut self, to_self: &SyncSender<Input>) -> Result<(), End> {
         self.number += 1;
-        self.link = Link::Connecting;
         let (number, proxy) = (self.number, self.proxy.clone());
         let (options, inputs) = (self.options.clone(), to_self.clone());
         let work = move || {
@@ -310,27 +346,32 @@ impl Driver {
 
     fn handle(&mut self, input: Input) -> Result<(), End> {
         match input {
-            Input::Command(command) => return self.obey(command),
+            Input::Command(command) => self.obey(command),
             Input::OutputDone => {}
             Input::Opened(number, ..) | Input::Received(number, _) | Input::Ended(number, _)
                 if number != self.number => {}
             Input::Opened(_, writer, closer, next) => {
                 let outbox = Outbox::start(writer, closer, MAX_UNSENT);
                 let outbox = outbox.map_err(|error| End(Some(format!("no threads: {error}"))))?;
-                let since = Instant::now();
-                self.client.handle_connected(since);
+                let now = Instant::now();
+                self.client.handle_connected(now);
+                self.presence.handle_opened(now);
                 let _ = next.send(self.client.max_message_len());
-                self.link = Link::Open { outbox, next, since };
+                self.link = Some(Link { outbox, next });
                 self.output.tell(Event::Connected);
             }
             Input::Received(_, message) => {
+                let before = self.client.exchanges();
                 let handled = self.client.handle_message(Instant::now(), &message);
-                if let Link::Open { next, .. } = &self.link {
+                if self.client.exchanges() > before {
+                    self.presence.handle_round();
+                }
+                if let Some(Link { next, .. }) = &self.link {
                     let _ = next.send(self.client.max_message_len());
                 }
                 if let Err(error) = handled {
                     if error.is_final() {
-                        self.drive()?;
+                        self.drive();
                         return Err(End(Some(error.to_string())));
                     }
                     self.disconnect(&error.to_string());
@@ -344,25 +385,21 @@ impl Driver {
     /// Ends the connection, if there is one, and waits before the next.
     fn disconnect(&mut self, why: &str) {
         debug!("{}: {why}", self.proxy);
-        let before = std::mem::replace(&mut self.link, Link::Connecting);
-        if let Link::Open { outbox, since, .. } = before {
+        let now = Instant::now();
+        if let Some(Link { outbox, .. }) = self.link.take() {
             outbox.close();
-            self.client.handle_disconnected(Instant::now());
-            if since.elapsed() >= STABLE {
-                self.wait = MIN_WAIT;
-            }
+            self.client.handle_disconnected(now);
         }
         self.number += 1;
-        let again_in = varied(self.wait);
-        self.wait = (2 * self.wait).min(MAX_WAIT);
-        self.link = Link::Waiting(Instant::now() + again_in);
+        let again_in = self.presence.handle_closed(now, getrandom::u32().unwrap_or(0));
         self.output.tell(Event::Disconnected { why: why.to_owned(), again_in });
     }
 
-    fn obey(&mut self, command: Command) -> Result<(), End> {
+    fn obey(&mut self, command: Command) {
         let now = Instant::now();
         let answer = match command {
-            Command::Stop => return Err(End(None)),
+            Command::Finish => return self.presence.leave_after(self.stay),
+            Command::Stop => return self.presence.leave_after(0),
             Command::Say { to, text } => match self.client.send(&to, &text) {
                 Ok(id) => {
                     self.remember(true, &to, &text);
@@ -388,29 +425,31 @@ impl Driver {
         };
         // What was promised is stored before it is said.
         self.answers.push_back(answer);
-        Ok(())
     }
 
     /// Has stored, told and sent what the client asks for, in this order: what was not told is in
     /// the stored state.
-    fn drive(&mut self) -> Result<(), End> {
+    fn drive(&mut self) {
         while let Some(done) = self.output.poll_done() {
-            self.handle_done(done)?;
+            self.handle_done(done);
         }
         loop {
-            if let Some(state) = self.client.poll_store() {
-                self.output.store(state);
-            } else if self.client.is_stored() && !self.answers.is_empty() {
-                self.answers.drain(..).for_each(|answer| self.output.tell(answer));
-            } else if self.output.has_told()
-                && let Some(event) = self.client.poll_event()
+            if self.can_store()
+                && let Some(state) = self.client.poll_store()
             {
-                self.tell_of(event);
+                self.output.store(state);
+                self.store_again = self.store_again.map(|_| Instant::now() + STORE_AGAIN);
+            } else if self.client.is_stored() && !self.answers.is_empty() {
+                self.answer();
             } else if let Some(message) = self.client.poll_transmit() {
-                if let Link::Open { outbox, .. } = &self.link {
+                if let Some(Link { outbox, .. }) = &self.link {
                     // If that fails, the thread that reads notices.
                     outbox.send(message);
                 }
+            } else if self.output.has_told()
+                && let Some(event) = self.client.event().cloned()
+            {
+                self.show(event);
             } else {
                 break;
             }
@@ -420,19 +459,26 @@ impl Driver {
             self.status = Some(status.clone());
             self.output.tell(Event::Status(status));
         }
-        Ok(())
     }
 
-    fn tell_of(&mut self, event: ClientEvent) {
+    /// Whether the state can be written, as far as is known.
+    fn can_store(&self) -> bool {
+        self.store_again.is_none_or(|at| at <= Instant::now())
+    }
+
+    fn show(&mut self, event: ClientEvent) {
         let event = match event {
             ClientEvent::Message { from, text } => {
                 self.remember(false, &from, &text);
                 Event::Message { from, text }
             }
             ClientEvent::Delivered { id, to } => Event::Delivered { id: id.0, to },
+            ClientEvent::GivenUp { id, to, reason } => {
+                Event::GivenUp { id: id.0, to, why: reason.to_string() }
+            }
             other => Event::Note(other.to_string()),
         };
-        self.output.tell(event);
+        self.output.show(event);
     }
 
     fn remember(&mut self, is_own: bool, name: &str, text: &str) {
@@ -499,10 +545,4 @@ fn read(number: u64, proxy: &str, options: &Options, inputs: &SyncSender<Input>)
         }
     }
     gone()
-}
-
-/// About as long, so that the clients of a proxy that was restarted do not come all at once.
-fn varied(wait: Duration) -> Duration {
-    let random = getrandom::u32().unwrap_or(0);
-    wait.mul_f64(0.75 + 0.5 * f64::from(random) / f64::from(u32::MAX))
 }

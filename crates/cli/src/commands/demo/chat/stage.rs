@@ -117,6 +117,7 @@ impl Stage {
                 transport: Choice::Named("tcp"),
                 least_anonymity: names.len(),
                 history: false,
+                stay: 1,
             };
             stage.add(&config, at, keys[at])?;
         }
@@ -129,7 +130,9 @@ impl Stage {
     fn add(&mut self, config: &Config, at: usize, key: PublicKey) -> Result<(), Failure> {
         let invitation = if at == 0 { None } else { Some(self.invite(at)?) };
         let tell = self.tell.clone();
-        let tell = move |event| _ = tell.send(Told { member: at, event });
+        let tell = move |event| {
+            tell.send(Told { member: at, event }).map_err(|_| "the demonstration is over".into())
+        };
         let (session, _) = Session::start(config, invitation, tell).map_err(failed)?;
         let (received, outstanding) = (VecDeque::new(), 0);
         self.members.push(Member { session, key, outstanding, received, participants: 0 });

@@ -108,6 +108,7 @@ impl<'a> Members<'a> {
                     transport: Choice::Named("tcp"),
                     least_anonymity: 3,
                     history: false,
+                    stay: 1,
                 })
             };
             let configs = (0..options.members).map(config).collect::<Result<_, String>>()?;
@@ -121,7 +122,10 @@ impl<'a> Members<'a> {
     fn add(&mut self, member: MemberId, invitation: Option<Invitation>) -> Result<(), String> {
         let config = &self.configs[member.group][member.number];
         let tell = self.tell.clone();
-        let tell = move |event| _ = tell.send(Told { member, at: Instant::now(), event });
+        let tell = move |event| {
+            let told = tell.send(Told { member, at: Instant::now(), event });
+            told.map_err(|_| "the measurement is over".into())
+        };
         // The threads that it starts are on the host of the one that starts them.
         let session = self.host.run(|| Session::start(config, invitation, tell)).map_err(text)?;
         self.sessions[member.group].push(session.map_err(text)?.0);
