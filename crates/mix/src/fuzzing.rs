@@ -17,7 +17,7 @@ pub fn read_slots(slots: &[Vec<u8>]) {
     let capacity = capacity(SLOT_LEN);
     let mut conversation = Conversation::new(5);
     let text = "more than one fragment of text, and more than two of it";
-    let mut stamp = 5;
+    let mut stamp = 5_u64;
     for (exchange, slot) in (1..).zip(slots) {
         // Whoever deviates can have the stamps run out.
         stamp = stamp.saturating_add(1);

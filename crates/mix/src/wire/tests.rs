@@ -144,7 +144,7 @@ proptest! {
 
 #[test]
 fn bytes_are_as_specified() {
-    assert_eq!(Hello { group: "friends".parse().unwrap() }.encode(), b"\x01friends");
+    assert_eq!(Hello { group: "friends".parse().unwrap() }.encode(), b"\x02friends");
     let request = ToProxy::Request { round: 0x0102, nonce: [0xAA; NONCE_LEN], body: vec![7, 8] };
     let expected = [&[6, 0, 0, 0, 0, 0, 0, 1, 2][..], &[0xAA; 16], &[7, 8]].concat();
     assert_eq!(request.encode(), expected);
@@ -211,9 +211,9 @@ fn names_of_groups_are_checked() {
     for name in ["", "Friends", "a b", "ä", "0123456789abcdef0123456789abcdef0"] {
         assert_eq!(name.parse::<GroupName>(), Err(GroupNameError), "{name}");
     }
-    assert_eq!(Hello::decode(b"\x02friends"), Err(WireError::Version(2)));
-    assert_eq!(Hello::decode(b"\x01"), Err(WireError::Invalid("the name of a group")));
-    assert_eq!(Hello::decode(&[1, 0xFF]), Err(WireError::Invalid("the name of a group")));
+    assert_eq!(Hello::decode(b"\x01friends"), Err(WireError::Version(1)));
+    assert_eq!(Hello::decode(b"\x02"), Err(WireError::Invalid("the name of a group")));
+    assert_eq!(Hello::decode(&[2, 0xFF]), Err(WireError::Invalid("the name of a group")));
     assert_eq!(Hello::decode(&[]), Err(WireError::Length));
 }
 
