@@ -27,7 +27,7 @@ use topology::{CHANNELS, Transfer, transfer};
 
 /// Demonstrates Sunder on this machine alone.
 ///
-/// Needs neither root nor configuration, and leaves nothing behind.
+/// Needs neither root nor configuration, and leaves nothing behind but what --out says.
 ///
 /// channels: a file crosses three channels from a file server to its client, over loopback but with
 /// the real protocol. An eavesdropper on each channel records what it sees, and the captures of
@@ -50,7 +50,7 @@ use topology::{CHANNELS, Transfer, transfer};
 /// Fails if a line does not arrive, or if a test tells these apart.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  sunder demo --file photo.jpg --eavesdrop all\n  \
-                        sunder demo sign --file letter.txt\n  sunder demo compute\n  \
+                        sunder demo sign --file letter.txt --out signed\n  sunder demo compute\n  \
                         sunder demo chat")]
 pub(crate) struct Arguments {
     /// What to demonstrate
@@ -62,6 +62,10 @@ pub(crate) struct Arguments {
     /// The number of channels that an eavesdropper listens on [default: two]
     #[arg(long, value_enum, value_name = "CHANNELS")]
     eavesdrop: Option<Eavesdrop>,
+    /// Where sunder demo sign leaves public.pem, message, message.sig and, signed by the four others,
+    /// message.after.sig
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -92,12 +96,18 @@ enum Eavesdrop {
 /// # Errors
 /// If the file cannot be sent, arrives changed, or was not secret.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.out.is_some() && !matches!(arguments.job, Demonstration::Sign) {
+        return Err(Failure::Usage("--out is for sunder demo sign".into()));
+    }
     match arguments.job {
         Demonstration::Channels => channels(arguments),
         Demonstration::Sign if arguments.eavesdrop.is_some() => {
             Err(Failure::Usage("--eavesdrop is for sunder demo channels".into()))
         }
-        Demonstration::Sign => sign::run(arguments.file.as_deref(), arguments.json),
+        Demonstration::Sign => {
+            let (file, out) = (arguments.file.as_deref(), arguments.out.as_deref());
+            sign::run(file, out, arguments.json)
+        }
         job if arguments.eavesdrop.is_some() || arguments.file.is_some() => {
             let name = if matches!(job, Demonstration::Chat) { "chat" } else { "compute" };
             let message = format!("--file and --eavesdrop are not for sunder demo {name}");

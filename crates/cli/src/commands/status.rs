@@ -2,14 +2,16 @@
 
 mod scrape;
 
+use std::fmt;
 use std::fs;
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use keys::trusted::{TrustError, TrustedFolder};
+use serde::Serialize;
 use service::metrics::Exposition;
 use service::status::directory;
 use tokio::io::AsyncReadExt;
@@ -25,7 +27,8 @@ use crate::failure::Failure;
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {
-    /// Print one JSON document: a list with an entry for each daemon
+    /// Print one JSON document: a list with an entry for each daemon, with an `error` if it does not
+    /// answer
     #[arg(long)]
     json: bool,
 
@@ -74,19 +77,62 @@ const MAX_ANSWER_LEN: u64 = 1 << 20;
 /// Stands for an unknown value.
 pub(super) const UNKNOWN: &str = "–";
 
+/// A daemon that does not answer. It displays as one line for a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Silent {
+    kind: String,
+    name: String,
+    error: String,
+}
+
+impl Silent {
+    fn new(socket: &Path, error: String) -> Self {
+        let stem = socket.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let (kind, name) = stem.split_once('-').unwrap_or((&stem, ""));
+        Self { kind: kind.into(), name: name.into(), error }
+    }
+}
+
+impl fmt::Display for Silent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}: {}", self.kind, self.name, self.error)
+    }
+}
+
+/// The daemons on this host.
+struct Daemons {
+    answers: Vec<DaemonStatus>,
+    silent: Vec<Silent>,
+}
+
+/// An entry of the JSON document.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Entry<'a> {
+    Answer(&'a DaemonStatus),
+    Silent(&'a Silent),
+}
+
 /// Shows the daemons.
 ///
 /// # Errors
-/// If no daemon runs here, or none answers.
+/// If no daemon runs here, or none answers. The JSON document is printed all the same.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(address) = arguments.listen {
         return scrape::serve(address);
     }
     let runtime = service::runtime()?;
-    let mut before = runtime.block_on(ask_all())?;
+    let daemons = runtime.block_on(find_all());
     if arguments.json {
-        return console::print_json(&before);
+        let all = daemons.as_ref().map_or_else(|_| Vec::new(), Daemons::entries);
+        console::print_json(&all)?;
+        return daemons.and_then(Daemons::answers).map(drop);
     }
+    let daemons = daemons?;
+    for silent in &daemons.silent {
+        console::warning(&silent.to_string());
+    }
+    let mut before = daemons.answers()?;
     if arguments.metrics {
         return console::print(metrics(&before).trim_end().as_bytes());
     }
@@ -111,9 +157,36 @@ pub(super) fn running() -> Vec<DaemonStatus> {
     asked.and_then(Result::ok).unwrap_or_default()
 }
 
-/// Asks all daemons at the same time, so that one that does not answer hides no other.
+impl Daemons {
+    fn entries(&self) -> Vec<Entry<'_>> {
+        let silent = self.silent.iter().map(Entry::Silent);
+        self.answers.iter().map(Entry::Answer).chain(silent).collect()
+    }
+
+    /// Those that answer.
+    ///
+    /// # Errors
+    /// If there are none.
+    fn answers(self) -> Result<Vec<DaemonStatus>, Failure> {
+        match (self.answers.is_empty(), self.silent.first()) {
+            (false, _) => Ok(self.answers),
+            (true, None) => Err(nothing("there is no socket of a daemon")),
+            (true, Some(silent)) => Err(nothing(&format!("nobody answers: {silent}"))),
+        }
+    }
+}
+
+fn nothing(why: &str) -> Failure {
+    Failure::Failed(format!("nothing runs here: {why}"))
+}
+
+/// The daemons that answer.
 async fn ask_all() -> Result<Vec<DaemonStatus>, Failure> {
-    let nothing = |why: &str| Failure::Failed(format!("nothing runs here: {why}"));
+    find_all().await?.answers()
+}
+
+/// Asks all daemons at the same time, so that one that does not answer hides no other.
+async fn find_all() -> Result<Daemons, Failure> {
     let directory = directory().ok_or_else(|| nothing("RUNTIME_DIRECTORY is not set"))?;
     let shown = directory.display();
     let unreadable = || nothing(&format!("{shown} cannot be read; run this as the service's user"));
@@ -124,21 +197,24 @@ async fn ask_all() -> Result<Vec<DaemonStatus>, Failure> {
     })?;
     let mut sockets = sockets(&directory, &folder).map_err(|_| unreadable())?;
     sockets.sort_by(|(one, _), (other, _)| one.cmp(other));
-    // A socket without a listener remains from a daemon that was killed.
     let mut asking = JoinSet::new();
     for (index, (path, folder)) in sockets.into_iter().enumerate() {
         asking.spawn(async move {
-            (index, timeout(ANSWER_TIMEOUT, ask(&path, &folder)).await.ok().flatten())
+            let late = format!("it has not answered within {} s", ANSWER_TIMEOUT.as_secs());
+            let answer = timeout(ANSWER_TIMEOUT, ask(&path, &folder)).await.unwrap_or(Err(late));
+            (index, answer.map_err(|error| Silent::new(&path, error)))
         });
     }
-    let mut answers = asking.join_all().await;
-    answers.sort_by_key(|(index, _)| *index);
-    let answers: Vec<DaemonStatus> = answers.into_iter().filter_map(|(_, status)| status).collect();
-    if answers.is_empty() {
-        Err(nothing(&format!("nobody answers in {shown}")))
-    } else {
-        Ok(answers)
+    let mut asked = asking.join_all().await;
+    asked.sort_by_key(|(index, _)| *index);
+    let mut daemons = Daemons { answers: Vec::new(), silent: Vec::new() };
+    for (_, answer) in asked {
+        match answer {
+            Ok(status) => daemons.answers.push(status),
+            Err(silent) => daemons.silent.push(silent),
+        }
     }
+    Ok(daemons)
 }
 
 /// The sockets in a directory and in its subdirectories, if those are trusted as well, each with
@@ -163,21 +239,30 @@ fn sockets(
 }
 
 /// Asks the daemon at a socket in this directory, if its user is trusted there.
-async fn ask(path: &Path, folder: &TrustedFolder) -> Option<DaemonStatus> {
-    let stream = UnixStream::connect(path).await.ok()?;
-    let user = stream.peer_cred().ok()?.uid();
+///
+/// # Errors
+/// In words, if it does not answer.
+async fn ask(path: &Path, folder: &TrustedFolder) -> Result<DaemonStatus, String> {
+    let shown = path.display();
+    let stream = UnixStream::connect(path).await.map_err(|error| match error.kind() {
+        ErrorKind::ConnectionRefused => {
+            format!(
+                "it does not run, and was killed: {shown} is left; start it again, or rm {shown}"
+            )
+        }
+        _ => format!("{shown} does not answer: {error}"),
+    })?;
+    let broken = |error: std::io::Error| format!("{shown} does not answer: {error}");
+    let user = stream.peer_cred().map_err(broken)?.uid();
     if !folder.trusts(user) {
-        let path = path.display();
-        console::warning(&format!(
-            "user {user} answers at {path}, which is not believed: rm {path}"
-        ));
-        return None;
+        return Err(format!("user {user} answers at {shown}, which is not believed: rm {shown}"));
     }
     let mut text = String::new();
-    stream.take(MAX_ANSWER_LEN).read_to_string(&mut text).await.ok()?;
-    let mut status: DaemonStatus = serde_json::from_str(&text).ok()?;
+    stream.take(MAX_ANSWER_LEN).read_to_string(&mut text).await.map_err(broken)?;
+    let unknown = |_| "its answer is not one of this version: install the same for both".to_owned();
+    let mut status: DaemonStatus = serde_json::from_str(&text).map_err(unknown)?;
     status.take_name_of(path);
-    Some(status)
+    Ok(status)
 }
 
 /// The metrics of all daemons, in the Prometheus text format.

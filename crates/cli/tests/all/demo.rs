@@ -179,6 +179,21 @@ fn any_two_of_four_servers_sign_and_then_of_four_others() {
 }
 
 #[test]
+fn what_both_groups_have_signed_is_left_for_openssl() {
+    let (place, file) = (TempDir::new().unwrap(), text(5_000));
+    let out = place.path().join("signed");
+    succeed(&["sign", "--file", name(file.path()), "--out", name(&out)]);
+    assert_eq!(fs::read(out.join("message")).unwrap(), fs::read(file.path()).unwrap());
+    for signature in ["message.sig", "message.after.sig"] {
+        let mut openssl = Command::new("openssl");
+        openssl.args(["dgst", "-sha256", "-verify", "public.pem", "-signature", signature]);
+        let output = openssl.arg("message").current_dir(&out).output().unwrap();
+        assert!(output.status.success(), "{signature}: {output:?}");
+    }
+    assert_eq!(demo(&["compute", "--out", name(&out)]).status.code(), Some(2));
+}
+
+#[test]
 fn without_openssl_signatures_are_verified_all_the_same() {
     let empty = TempDir::new().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));

@@ -8,6 +8,7 @@ mod verifier;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use sharing::{Generator, RandomError};
 use super::sets_of;
 use super::source::SourceFile;
 use crate::commands::quorum::make_key;
+use crate::console;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use memory_scan::SoughtSecrets;
@@ -51,14 +53,18 @@ struct Signature {
     signers: Vec<ServerIndex>,
     duration: Duration,
     is_valid: bool,
+    bytes: Vec<u8>,
 }
 
-/// Runs the demonstration.
+/// Runs the demonstration. Leaves key, file and signatures in the directory `out`, if there is one.
 ///
 /// # Errors
-/// If the file cannot be signed, or something is not as promised.
-pub(super) fn run(file: Option<&Path>, json: bool) -> Result<(), Failure> {
+/// If the file cannot be signed, something cannot be written, or something is not as promised.
+pub(super) fn run(file: Option<&Path>, out: Option<&Path>, json: bool) -> Result<(), Failure> {
     let document = document(file)?;
+    if let Some(out) = out {
+        fs::create_dir_all(out).map_err(|error| unwritten(out, &error))?;
+    }
     let mut generator = Generator::seeded().map_err(failed)?;
 
     let (dealer, generation) = timed(|| make_key(MODULUS_BITS));
@@ -108,7 +114,37 @@ pub(super) fn run(file: Option<&Path>, json: bool) -> Result<(), Failure> {
         after_refresh,
     };
     if json { report.print_json() } else { report.print() }?;
-    report.check()
+    report.check()?;
+    let Some(out) = out else { return Ok(()) };
+    leave(out, &report)?;
+    if json {
+        return Ok(());
+    }
+    console::print_line(&format!(
+        "\nIn {}: what both groups have signed. To check it:",
+        out.display()
+    ))?;
+    console::print_line("openssl dgst -sha256 -verify public.pem -signature message.sig message")
+}
+
+/// Writes what anyone can check with openssl: both groups have signed under one key.
+fn leave(out: &Path, report: &Report) -> Result<(), Failure> {
+    let [before, after] = report.signatures.each_ref().map(|signatures| &signatures[0].bytes[..]);
+    let pem = report.key.to_pem();
+    for (name, content) in [
+        ("public.pem", pem.as_bytes()),
+        ("message", &report.document.content),
+        ("message.sig", before),
+        ("message.after.sig", after),
+    ] {
+        let path = out.join(name);
+        fs::write(&path, content).map_err(|error| unwritten(&path, &error))?;
+    }
+    Ok(())
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> Failure {
+    Failure::Failed(format!("cannot write {}: {error}", path.display()))
 }
 
 /// Reads the file. It is not read whole if it is too long.
@@ -151,7 +187,8 @@ fn sign(
         let others: Vec<_> = servers.iter().copied().filter(|it| !signers.contains(it)).collect();
         let Signed { signature, took, .. } = sign_without(&signing, &document.content, &others)?;
         let signature = signature.ok_or_else(|| failed("the servers do not sign"))?;
-        Ok(Signature { signers, duration: took, is_valid: verifier.verify(&signature)? })
+        let is_valid = verifier.verify(&signature)?;
+        Ok(Signature { signers, duration: took, is_valid, bytes: signature })
     };
     sets_of(group.combination().signer_count(), servers.len()).map(signature).collect()
 }

@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::processes::{Service, sunder, web_server};
 use super::service::{configuration, curl, fetched};
@@ -261,7 +261,36 @@ fn nothing_runs_here() {
     let output = sunder(["status"]).env("RUNTIME_DIRECTORY", directory.path()).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
-    assert!(message.contains("nothing runs here: nobody answers"), "{message}");
+    assert!(message.contains("nothing runs here: there is no socket"), "{message}");
+    assert_eq!(status_document(directory.path()), (1, Value::Array(Vec::new())));
+}
+
+/// The exit code and the document of `sunder status --json`.
+fn status_document(directory: &Path) -> (i32, Value) {
+    let mut command = sunder(["status", "--json"]);
+    let output = command.env("RUNTIME_DIRECTORY", directory).output().unwrap();
+    (output.status.code().unwrap(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[test]
+fn a_daemon_that_was_killed_or_hangs_is_an_entry_of_the_status() {
+    let directory = tempfile::tempdir().unwrap();
+    // One that was killed has left its socket, and one that hangs takes connections.
+    drop(UnixListener::bind(directory.path().join("serve-killed.sock")).unwrap());
+    let _hangs = UnixListener::bind(directory.path().join("mix-hangs.sock")).unwrap();
+    let (code, document) = status_document(directory.path());
+    let entry = |name: &str| {
+        let found = document.as_array().unwrap().iter().find(|entry| entry["name"] == name);
+        found.unwrap_or_else(|| panic!("{name} is not in {document}")).clone()
+    };
+    let [killed, hangs] = ["killed", "hangs"].map(entry);
+    assert_eq!((code, &killed["kind"], &hangs["kind"]), (1, &json!("serve"), &json!("mix")));
+    assert!(killed["error"].as_str().unwrap().contains("was killed"), "{killed}");
+    assert!(hangs["error"].as_str().unwrap().contains("has not answered"), "{hangs}");
+    // In words as well.
+    let output = sunder(["status"]).env("RUNTIME_DIRECTORY", directory.path()).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("serve killed: it does not run"), "{message}");
 }
 
 #[test]
