@@ -42,10 +42,10 @@
 //! // One of them requests a signature from f+1 = 2, itself perhaps among them.
 //! let message = b"addresses: 192.0.2.1";
 //! let health = Health::new(&group.combination);
-//! let (now, timeout) = (Duration::ZERO, Duration::from_secs(10));
+//! let (now, deadline) = (Duration::ZERO, Duration::from_secs(10));
 //! let encoding = Encoding::Pkcs1;
 //! let mut request =
-//!     Request::new(group.clone(), message.to_vec(), encoding, &health, now, timeout)?;
+//!     Request::new(group.clone(), message.to_vec(), encoding, &health, now, deadline)?;
 //! while let Some(output) = request.poll_output() {
 //!     match output {
 //!         Output::Send { to, query } => {

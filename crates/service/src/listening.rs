@@ -14,12 +14,10 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 
 use crate::accept::Listener;
 
-/// How many connections to a Unix socket may wait to be accepted.
-const BACKLOG: i32 = 128;
-
-/// The same of TCP: what does not fit waits for a second, until its SYN is sent again. The system's
-/// limit, `net.core.somaxconn`, may be lower.
-const TCP_BACKLOG: i32 = 4096;
+/// How many connections may wait to be accepted. What does not fit is refused by a Unix socket, and
+/// of TCP waits for a second, until its SYN is sent again. The system's limit,
+/// `net.core.somaxconn`, may be lower.
+const BACKLOG: i32 = 4096;
 
 /// How many bytes of a connection the kernel takes, beside those that are in flight. A peer that
 /// does not read would hold megabytes otherwise, and a fast one gains nothing by more.
@@ -82,7 +80,7 @@ async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let bound = TcpListener::bind(address).await;
     let enlarged = bound.and_then(|listener| {
         // Listening again changes the backlog.
-        SockRef::from(&listener).listen(TCP_BACKLOG)?;
+        SockRef::from(&listener).listen(BACKLOG)?;
         Ok(listener)
     });
     enlarged.map_err(|error| {

@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
     /// The number of channels that an eavesdropper listens on [default: two]
     #[arg(long, value_enum, value_name = "CHANNELS")]
     eavesdrop: Option<Eavesdrop>,
-    /// Where sunder demo sign leaves public.pem, message, message.sig and, signed by the four others,
+    /// Where sunder demo sign leaves public.pem, message, message.sig and, by the four others,
     /// message.after.sig
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,

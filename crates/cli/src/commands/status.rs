@@ -27,8 +27,8 @@ use crate::failure::Failure;
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Arguments {
-    /// Print one JSON document: a list with an entry for each daemon, with an `error` if it does not
-    /// answer
+    /// Print one JSON document: a list with an entry for each daemon, with an `error` if it does
+    /// not answer
     #[arg(long)]
     json: bool,
 

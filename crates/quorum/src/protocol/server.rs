@@ -2,6 +2,7 @@
 //! machines of a refresh, and recovery. The driver hands it messages, committed entries, requests
 //! of local users, results of jobs and the time, and does what [`Server::poll_output`] says.
 
+mod answering;
 mod change;
 mod epoch;
 mod inviting;
@@ -33,18 +34,18 @@ use start::has_same_headers;
 pub use start::{SignedHeader, Start, StartError};
 
 use crate::protocol::agreed::{Committed, Height, LogLife};
-use crate::protocol::combination::ServerIndex;
 use crate::protocol::group::{Group, Member};
 use crate::protocol::link::{Lane, Topic};
 use crate::protocol::policy::{MessageDigest, Rule};
 use crate::protocol::refresh::{Delays, Entry, Run};
 use crate::protocol::voting::VotingSecret;
 use crate::protocol::wire::Malformed;
+use answering::Answering;
 use epoch::Epoch;
 use inviting::Newer;
 use machines::{Ended, dealer_items};
 use output::{Outcome, Task};
-use signing::{OwnRequest, Postponed};
+use signing::{OwnRequest, Postponed, Waiting};
 
 /// What an operator configures.
 pub struct Settings {
@@ -58,6 +59,8 @@ pub struct Settings {
     pub delays: Delays,
     /// How long they wait in signing.
     pub timeouts: Timeouts,
+    /// How many answers are computed at a time, at least one.
+    pub processors: usize,
 }
 
 /// What a server has saved is not the state of a server.
@@ -110,8 +113,9 @@ pub struct Server {
     /// Requests that wait for the servers of the epoch that has just begun.
     postponed: Vec<Postponed>,
     next_request: u64,
-    /// The jobs that each server has waiting here.
-    jobs: BTreeMap<ServerIndex, usize>,
+    /// Requests of local users that wait for those.
+    waiting: VecDeque<Waiting>,
+    answering: Answering,
     /// What the operator wants of the log, until it is committed.
     wish: Option<Wish>,
     wish_at: Duration,
@@ -151,7 +155,8 @@ impl Server {
             requests: BTreeMap::new(),
             postponed: Vec::new(),
             next_request: 0,
-            jobs: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            answering: Answering::default(),
             wish: None,
             wish_at: now,
             peers: Vec::new(),
@@ -212,7 +217,8 @@ impl Server {
     pub fn deadline(&self) -> Option<Duration> {
         let requests = self.requests.values().filter_map(|it| it.request.poll_timeout());
         let postponed = self.postponed.iter().map(|it| it.at);
-        let requests = requests.chain(postponed);
+        let waiting = self.waiting.front().map(|it| it.deadline);
+        let requests = requests.chain(postponed).chain(waiting);
         let wish = self.wish.as_ref().map(|_| self.wish_at);
         let refresh = self.refresh_deadlines().chain(self.newer_deadline());
         let headers = self.header_deadlines();
@@ -332,7 +338,8 @@ impl Server {
     /// How the server is placed and how far it is.
     pub fn status(&self) -> Status {
         let epoch = self.epoch.as_ref().map(|epoch| epoch.status());
-        let (height, requests, behind) = (self.height, self.requests.len(), self.behind());
+        let requests = self.requests.len() + self.waiting.len();
+        let (height, behind) = (self.height, self.behind());
         Status { height, epoch, behind, requests, has_wish: self.wish.is_some() }
     }
 

@@ -11,6 +11,7 @@ use quorum::log::LogFailed;
 use quorum::node::{self, Config, KEYS, LogBefore, LogStart, Node, Opened};
 use quorum::store::LOG_FILE;
 use service::config::{Keys, Problems};
+use service::limits::raise_open_files;
 use service::memory;
 use service::signals::{self, StopSignals};
 use service::status::name_of;
@@ -77,7 +78,7 @@ fn help() -> String {
          A server that is to join by a refresh has no `share`, and a [[peer]] with `identity` and\n\
          `address` for each server of the group that has the key.\n\
          Further settings, above the first [[...]]: master_credential (in place of master_key),\n\
-         socket_access, sign_timeout_s, need_delay_s, grace_delay_s.\n\
+         socket_access, max_connections, sign_timeout_s, need_delay_s, grace_delay_s.\n\
          docs/guides/quorum.md has a table of them."
     )
 }
@@ -97,6 +98,8 @@ async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
         warn!(%error, "memory is not locked, so shares can be written to swap; {}", host::UNLOCK);
     }
     let (signals, hangups) = (StopSignals::listen()?, signals::hangups()?);
+    // A connection of a local user takes one.
+    raise_open_files();
     let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
     let Opened { settings, store, network } =
         node::open(&config).await.map_err(|error| failed(&error))?;
@@ -120,7 +123,8 @@ async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
     let handle = node.handle();
     let api = Arc::new(node.handle());
     let path_of_socket = config.config_dir.join(&config.socket);
-    let socket = ApiSocket::open(&path_of_socket, config.socket_access, api);
+    let (access, connections) = (config.socket_access, config.max_connections);
+    let socket = ApiSocket::open(&path_of_socket, access, connections, api);
     let _socket = socket.map_err(|error| failed(&error))?;
     info!(%identity, socket = %path_of_socket.display(), "this server");
     let (source, name) = (node.handle(), name_of(&path));

@@ -1,5 +1,5 @@
-//! Clients that are killed, started from backups, and have full disks, at a proxy whose slots change
-//! their length: what is marked as delivered was shown, whole and once.
+//! Clients that are killed, started from backups, and have full disks, at a proxy whose slots
+//! change their length: what is marked as delivered was shown, whole and once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

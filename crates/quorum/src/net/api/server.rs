@@ -26,9 +26,6 @@ use tokio::time::timeout;
 use super::route::{self, Operation, operation};
 use super::{LocalService, MAX_BODY_LEN, OPENAPI, Refusal, RefusalKind};
 
-/// How many connections are served at a time. More wait in the socket's queue.
-const MAX_CONNECTIONS: usize = 64;
-
 /// The longest path of a Unix socket, in bytes.
 const MAX_PATH: usize = 107;
 
@@ -64,8 +61,9 @@ impl Drop for ApiSocket {
 }
 
 impl ApiSocket {
-    /// Serves the API at a socket until this is dropped. Must be called in a runtime. A socket that
-    /// an earlier process left there is replaced.
+    /// Serves the API at a socket until this is dropped: so many connections at a time, while more
+    /// wait in the socket's queue. Must be called in a runtime. A socket that an earlier process
+    /// left there is replaced.
     ///
     /// # Errors
     /// When another process listens there, another user could replace the socket, or the system
@@ -73,6 +71,7 @@ impl ApiSocket {
     pub fn open(
         path: &Path,
         access: SocketAccess,
+        max_connections: usize,
         service: Arc<impl LocalService>,
     ) -> io::Result<Self> {
         let (folder, name) = TrustedFolder::of(path).map_err(io::Error::other)?;
@@ -105,7 +104,7 @@ impl ApiSocket {
         let task = tokio::spawn(async move {
             let (listeners, mut round_robin) = ([listener], RoundRobin::default());
             let (free, mut connections) =
-                (Arc::new(Semaphore::new(MAX_CONNECTIONS)), JoinSet::new());
+                (Arc::new(Semaphore::new(max_connections)), JoinSet::new());
             loop {
                 let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
                 let (_, stream, _) = round_robin.accept(&listeners).await;

@@ -104,7 +104,12 @@ impl Served {
         let fake = Arc::new(fake);
         let socket = {
             let _guard = runtime.enter();
-            ApiSocket::open(&place.path().join("socket"), SocketAccess::Owner, Arc::clone(&fake))
+            ApiSocket::open(
+                &place.path().join("socket"),
+                SocketAccess::Owner,
+                64,
+                Arc::clone(&fake),
+            )
         };
         Self { runtime, place, fake, _socket: socket.unwrap() }
     }
@@ -327,7 +332,7 @@ fn the_socket_is_for_whom_the_configuration_says() {
     let (runtime, place) = (Runtime::new().unwrap(), TempDir::new().unwrap());
     let _guard = runtime.enter();
     let path = place.path().join("socket");
-    let open = |access| ApiSocket::open(&path, access, Arc::new(Fake::default()));
+    let open = |access| ApiSocket::open(&path, access, 64, Arc::new(Fake::default()));
     for (access, mode) in [(SocketAccess::Owner, 0o600), (SocketAccess::Group, 0o660)] {
         let socket = open(access).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);

@@ -27,6 +27,7 @@ const NODE_KEYS: &[Key] = &[
     key("", "listen", "[\"192.0.2.1:6530\"]"),
     key("", "socket", "\"/run/sunder/quorum.sock\""),
     key("", "socket_access", "\"owner\""),
+    key("", "max_connections", "1024"),
     key("", "sign_timeout_s", "10"),
     key("", "need_delay_s", "30"),
     key("", "grace_delay_s", "60"),
@@ -48,6 +49,11 @@ const RESEND_DELAY: Duration = Duration::from_secs(1);
 
 /// Until a header is signed, or an approval submitted, again.
 const AGAIN_DELAY: Duration = Duration::from_secs(2);
+
+/// The connections of local users, unless configured: as many requests as a server signs within
+/// its usual time limit, four seconds' worth. Each takes some 10 KiB, and as long as it is sent
+/// the message.
+const MAX_CONNECTIONS: usize = 1_024;
 
 /// A day, in seconds.
 const MAX_DELAY_S: i64 = 86_400;
@@ -76,6 +82,8 @@ pub struct Config {
     pub socket: PathBuf,
     /// Who may use it.
     pub socket_access: SocketAccess,
+    /// How many connections of local users are served at a time.
+    pub max_connections: usize,
     /// Servers to have links with besides those of the group: a new server names those of the old
     /// group here.
     pub peers: Vec<Peer>,
@@ -115,6 +123,10 @@ impl Config {
             let listen = listen(table);
             let access = [("owner", SocketAccess::Owner), ("group", SocketAccess::Group)];
             let socket_access = table.choice("socket_access", &access);
+            let max_connections = match table.get("max_connections") {
+                None => Some(MAX_CONNECTIONS),
+                Some(value) => value.whole_in(1..=16_384),
+            };
             let peers = table.tables("peer").iter().filter_map(read_peer).collect();
             let rules = table.tables("rule").iter().filter_map(read_rule).collect();
             let delays = Delays {
@@ -133,6 +145,7 @@ impl Config {
                 listen: listen?,
                 socket: socket?,
                 socket_access,
+                max_connections: max_connections?,
                 peers,
                 rules,
                 delays,
@@ -154,6 +167,7 @@ impl Config {
             ("listen", self.listen != new.listen),
             ("socket", self.socket != new.socket),
             ("socket_access", self.socket_access != new.socket_access),
+            ("max_connections", self.max_connections != new.max_connections),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -261,7 +275,8 @@ mod tests {
         assert_eq!(config.needs_restart(&other), ["store", "listen"]);
         // Every setting is in one of the two.
         let others = "identity = \"j\"\npublic_key = \"q\"\nstore = \"t\"\nmaster_credential = \"m\"\n\
-                      listen = [\"192.0.2.2:6530\"]\nsocket = \"r.sock\"\nsocket_access = \"group\"\n";
+                      listen = [\"192.0.2.2:6530\"]\nsocket = \"r.sock\"\nsocket_access = \"group\"\n\
+                      max_connections = 9\n";
         let mut named = config.needs_restart(&Config::from_toml(others).unwrap());
         named.extend(["share", "sign_timeout_s", "need_delay_s", "grace_delay_s", "peer", "rule"]);
         named.push("master_credential");

@@ -100,6 +100,7 @@ pub async fn open(config: &Config) -> Result<Opened, OpenError> {
         rules: config.rules.clone(),
         delays: config.delays,
         timeouts: config.timeouts,
+        processors: std::thread::available_parallelism().map_or(1, usize::from),
     };
     let (links, inboxes) = Links::start(SecretKey::new(&identity), listening);
     let network = Network { links: Arc::new(links), inboxes, peers: config.peers.clone() };

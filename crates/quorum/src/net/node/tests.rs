@@ -188,7 +188,7 @@ fn run<L: AgreementLog + Send + 'static>(
     let Opened { settings, store, network } = opened;
     let node = Node::start(settings, store, network, start_log).unwrap();
     let handle = Arc::new(node.handle());
-    let socket = ApiSocket::open(&config.socket, SocketAccess::Owner, handle).unwrap();
+    let socket = ApiSocket::open(&config.socket, SocketAccess::Owner, 64, handle).unwrap();
     Running { node, socket, client: Client::new(&config.socket) }
 }
 

@@ -180,7 +180,7 @@ impl Server {
             run: None,
             recovery,
         }));
-        self.jobs.clear();
+        self.answering.clear();
     }
 
     /// Takes the shares that this server has saved for its epoch.

@@ -19,13 +19,17 @@ enum Kind {
     Ask = 1,
     Answer = 2,
     Refused = 3,
+    /// Not now: ask again.
+    Busy = 4,
 }
 
-/// The most answers that one server may have waiting to be computed here.
-const MAX_JOBS: usize = 16;
+/// The most requests of this server that others are asked for at a time: enough for all processors
+/// of a group, and half of what a server lets another one have waiting.
+const MAX_REQUESTS: usize = 32;
 
-/// The most requests of this server at a time.
-const MAX_REQUESTS: usize = 256;
+/// The most requests of local users that wait for these, and the most bytes of their messages.
+const MAX_WAITING: usize = 8_192;
+const MAX_WAITING_BYTES: usize = 64 << 20;
 
 /// How long a request waits that an epoch's end has cut short: other servers hear of the end a
 /// little later.
@@ -40,7 +44,7 @@ enum QueryRefusal {
     Epoch(u64),
     #[error("a request for a signature: {0}")]
     Policy(#[from] MessageRefusal),
-    #[error("more than {MAX_JOBS} requests for signatures at a time")]
+    #[error("too many requests for signatures wait")]
     Busy,
     #[error("no shares")]
     NoShares,
@@ -52,7 +56,8 @@ enum QueryRefusal {
 impl QueryRefusal {
     /// Whether a correct server may send what is refused.
     fn is_expected(&self) -> bool {
-        matches!(self, Self::NoShares | Self::Near | Self::Policy(MessageRefusal::Header))
+        matches!(self, Self::Busy | Self::NoShares | Self::Near)
+            || matches!(self, Self::Policy(MessageRefusal::Header))
     }
 }
 
@@ -62,6 +67,14 @@ pub(super) struct Postponed {
     id: RequestId,
     message: Vec<u8>,
     encoding: Encoding,
+}
+
+/// A request of a local user that waits for others to end.
+pub(super) struct Waiting {
+    id: RequestId,
+    message: Vec<u8>,
+    encoding: Encoding,
+    pub(super) deadline: Duration,
 }
 
 /// A request of this server.
@@ -82,20 +95,47 @@ impl Server {
     pub fn sign(&mut self, now: Duration, id: RequestId, message: Vec<u8>, encoding: Encoding) {
         let is_registered = self.registered.contains(&MessageDigest::of(&message));
         let allowed = policy::check_signable(&message, &self.settings.rules, is_registered);
-        let begun = match allowed {
-            Ok(()) if self.requests.len() >= MAX_REQUESTS => Err(SignRefusal::Busy),
-            Ok(()) => self.request(now, Purpose::User(id), message, encoding),
-            Err(refusal) => Err(refusal.into()),
+        let waiting: usize = self.waiting.iter().map(|it| it.message.len()).sum();
+        let is_full = self.waiting.len() >= MAX_WAITING || waiting > MAX_WAITING_BYTES;
+        let refusal = match allowed {
+            Err(refusal) => refusal.into(),
+            Ok(()) if is_full => SignRefusal::Busy,
+            Ok(()) => {
+                let deadline = now + self.settings.timeouts.sign;
+                self.waiting.push_back(Waiting { id, message, encoding, deadline });
+                return self.begin_waiting(now);
+            }
         };
-        if let Err(refusal) = begun {
-            self.push(Output::Reply { id, result: Err(refusal) });
+        self.push(Output::Reply { id, result: Err(refusal) });
+    }
+
+    /// Begins requests that wait, in the order in which they came, as far as there is room. Those
+    /// that have waited for too long are given up.
+    fn begin_waiting(&mut self, now: Duration) {
+        while let Some(next) = self.waiting.front() {
+            let is_late = next.deadline <= now;
+            if !is_late && (self.requests.len() >= MAX_REQUESTS || self.newer.is_some()) {
+                return;
+            }
+            let Some(Waiting { id, message, encoding, deadline }) = self.waiting.pop_front() else {
+                return;
+            };
+            let begun = if is_late {
+                Err(SignRefusal::TimedOut)
+            } else {
+                self.request(now, Purpose::User(id), message, encoding, deadline)
+            };
+            if let Err(refusal) = begun {
+                self.push(Output::Reply { id, result: Err(refusal) });
+            }
         }
     }
 
     /// Has a header of this epoch signed.
     pub(super) fn sign_header(&mut self, now: Duration, header: Vec<u8>) {
         // If it fails, it is tried again later.
-        let _ = self.request(now, Purpose::Header, header, Encoding::Pkcs1);
+        let deadline = now + self.settings.timeouts.sign;
+        let _ = self.request(now, Purpose::Header, header, Encoding::Pkcs1, deadline);
     }
 
     fn request(
@@ -104,14 +144,15 @@ impl Server {
         purpose: Purpose,
         message: Vec<u8>,
         encoding: Encoding,
+        deadline: Duration,
     ) -> Result<(), SignRefusal> {
         let epoch = self.epoch.as_ref().filter(|epoch| epoch.index.is_some());
         let epoch = epoch.ok_or(SignRefusal::NoMember)?;
         if self.newer.is_some() {
             return Err(SignRefusal::EpochEnded);
         }
-        let (group, timeout) = (epoch.group.clone(), self.settings.timeouts.sign);
-        let request = Request::new(group, message, encoding, &epoch.health, now, timeout);
+        let (group, health) = (epoch.group.clone(), &epoch.health);
+        let request = Request::new(group, message, encoding, health, now, deadline);
         let request = request.map_err(|_| SignRefusal::Encoding)?;
         let number = self.next_request;
         self.next_request += 1;
@@ -150,6 +191,7 @@ impl Server {
             }
             self.pump(now, number);
         }
+        self.begin_waiting(now);
     }
 
     /// Carries out what a request says.
@@ -165,6 +207,7 @@ impl Server {
         }
         if self.requests.get(&number).is_some_and(|own| own.request.is_finished()) {
             self.requests.remove(&number);
+            self.begin_waiting(now);
         }
     }
 
@@ -172,8 +215,10 @@ impl Server {
         let Some(epoch) = &self.epoch else { return };
         if Some(to) == epoch.index {
             let asker = Asker { index: to, request: number };
-            if self.begin_answer(asker, query).is_err() {
-                self.refused(now, number, to);
+            match self.begin_answer(asker, query) {
+                Ok(()) => {}
+                Err(QueryRefusal::Busy) => self.busy(now, number, to),
+                Err(_) => self.refused(now, number, to),
             }
         } else if let Some(&identity) = epoch.group.identities.get(usize::from(to.0)) {
             self.send(identity, Topic::Signing, message(Kind::Ask, number, &query.to_bytes()));
@@ -232,7 +277,9 @@ impl Server {
                 let asked = asked.ok_or_else(|| not_asked(epoch.header.epoch, rest));
                 let asker = Asker { index, request: number };
                 if let Err(refusal) = asked.and_then(|query| self.begin_answer(asker, query)) {
-                    self.send(*from, Topic::Signing, message(Kind::Refused, number, &[]));
+                    let is_busy = matches!(refusal, QueryRefusal::Busy);
+                    let kind = if is_busy { Kind::Busy } else { Kind::Refused };
+                    self.send(*from, Topic::Signing, message(kind, number, &[]));
                     if !refusal.is_expected() {
                         let why = refusal.to_string();
                         self.event(Event::MessageRefused { from: *from, why });
@@ -246,8 +293,15 @@ impl Server {
                 }
             }
             Kind::Refused => self.refused(now, number, index),
+            Kind::Busy => self.busy(now, number, index),
         }
         Ok(())
+    }
+
+    fn busy(&mut self, now: Duration, number: u64, who: ServerIndex) {
+        if let Some(own) = self.requests.get_mut(&number) {
+            own.request.handle_busy(now, who);
+        }
     }
 
     fn refused(&mut self, now: Duration, number: u64, by: ServerIndex) {
@@ -257,19 +311,25 @@ impl Server {
         }
     }
 
-    /// Computes an answer on another thread, if this server may give it.
+    /// Computes an answer on another thread when it is its turn, if this server may give it.
     fn begin_answer(&mut self, asker: Asker, query: Query) -> Result<(), QueryRefusal> {
         self.check_policy(&query.message)?;
-        let jobs = self.jobs.entry(asker.index).or_default();
-        if *jobs >= MAX_JOBS {
-            return Err(QueryRefusal::Busy);
+        if self.epoch.as_ref().is_none_or(|epoch| epoch.shares.is_none()) {
+            return Err(QueryRefusal::NoShares);
         }
-        let shares = self.epoch.as_ref().and_then(|epoch| epoch.shares.as_ref());
-        let shares = shares.ok_or(QueryRefusal::NoShares)?.signing.clone();
-        *jobs += 1;
-        let identity = self.settings.identity.clone();
-        self.job(Task::Answer { asker, query, shares, identity });
+        self.answering.push(asker, query).map_err(|_| QueryRefusal::Busy)?;
+        self.compute_answers();
         Ok(())
+    }
+
+    /// Keeps the processors busy with answers.
+    fn compute_answers(&mut self) {
+        let shares = self.epoch.as_ref().and_then(|epoch| epoch.shares.as_ref());
+        let Some(shares) = shares.map(|shares| shares.signing.clone()) else { return };
+        while let Some((asker, query)) = self.answering.begin(self.settings.processors) {
+            let (shares, identity) = (shares.clone(), self.settings.identity.clone());
+            self.job(Task::Answer { asker, query, shares, identity });
+        }
     }
 
     fn check_policy(&self, message: &[u8]) -> Result<(), MessageRefusal> {
@@ -289,13 +349,12 @@ impl Server {
         signed: MessageDigest,
         answer: Option<Vec<u8>>,
     ) {
+        self.answering.end(asker.index);
+        self.compute_answers();
         let is_current = |epoch: &&Epoch| epoch.header.epoch == number && epoch.shares.is_some();
         let Some(epoch) = self.epoch.as_deref().filter(is_current) else { return };
         let is_own = epoch.index == Some(asker.index);
         let identity = epoch.group.identities.get(usize::from(asker.index.0)).copied();
-        if let Some(jobs) = self.jobs.get_mut(&asker.index) {
-            *jobs = jobs.saturating_sub(1);
-        }
         match (is_own, identity, answer) {
             (true, _, Some(answer)) => {
                 if let Some(own) = self.requests.get_mut(&asker.request) {
@@ -336,6 +395,7 @@ fn parse(bytes: &[u8]) -> Result<(Kind, u64, &[u8]), Malformed> {
         1 => Kind::Ask,
         2 => Kind::Answer,
         3 if reader.is_empty() => Kind::Refused,
+        4 if reader.is_empty() => Kind::Busy,
         _ => return Err(Malformed("unknown kind of message")),
     };
     Ok((kind, number, reader.rest()))

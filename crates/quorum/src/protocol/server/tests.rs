@@ -82,6 +82,33 @@ fn what_is_not_registered_is_not_signed() {
     assert_eq!(world.nodes[&3].replies[&RequestId(9)], policy(MessageRefusal::Header));
 }
 
+/// All servers are asked for more than all can have under way: everything is signed, and nobody
+/// takes another server for a faulty one.
+#[test]
+fn requests_wait_for_each_other_and_none_fails() {
+    let mut world = World::new(1, [], 3);
+    world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
+    let message = b"wanted by many";
+    world.sign(1, message);
+    let now = world.now;
+    for at in 1..=4 {
+        for id in 1_000..1_100 {
+            world.server(at).sign(now, RequestId(id), message.to_vec(), Encoding::Pkcs1);
+        }
+    }
+    let replies = |world: &World| -> Vec<bool> {
+        let all = world.nodes.values().flat_map(|node| &node.replies);
+        all.filter(|(id, _)| id.0 >= 1_000).map(|(_, reply)| reply.is_ok()).collect()
+    };
+    world.run_until(|world| replies(world).len() == 400);
+    assert!(replies(&world).iter().all(|is_ok| *is_ok));
+    let is_complaint =
+        |event: &&Event| matches!(event, Event::MessageRefused { .. } | Event::WrongAnswer { .. });
+    for node in world.nodes.values() {
+        assert_eq!(node.events.iter().find(is_complaint), None);
+    }
+}
+
 /// `SUNDER_SEEDS=N` runs as many seeds, `SUNDER_SEED=S` one of them.
 #[test]
 fn servers_stop_and_start_at_any_step_and_messages_are_lost() {

@@ -13,6 +13,9 @@ use super::partial::SignError;
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::rsa::modulus::Element;
 
+/// After which time a server that is busy is asked again.
+const BUSY_DELAY: Duration = Duration::from_millis(100);
+
 /// What a requester does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
@@ -69,6 +72,8 @@ pub struct Request {
     /// Those that answered, the first ones first.
     answered: Vec<ServerIndex>,
     refused: BTreeSet<ServerIndex>,
+    /// When those that are busy are asked again.
+    busy: BTreeMap<ServerIndex, Duration>,
     /// The quick signs, the latest last.
     quick: Vec<(Signers, BTreeMap<ServerIndex, Answer>)>,
     /// The answers to the full sign, if there is one.
@@ -80,7 +85,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Begins a quick sign. It is given up after `timeout`.
+    /// Begins a quick sign. It is given up at `deadline`.
     ///
     /// # Errors
     /// If the key is too short for the encoding.
@@ -90,7 +95,7 @@ impl Request {
         encoding: Encoding,
         health: &Health,
         now: Duration,
-        timeout: Duration,
+        deadline: Duration,
     ) -> Result<Self, SignError> {
         let query = Query { epoch: group.epoch, signers: None, encoding, message };
         let number = query.number(&group).ok_or(SignError::Number)?;
@@ -100,11 +105,12 @@ impl Request {
             number,
             ranking: health.ranking(now),
             hedge_delay: health.hedge_delay(now),
-            deadline: now + timeout,
+            deadline,
             hedge: None,
             asked: BTreeMap::new(),
             answered: Vec::new(),
             refused: BTreeSet::new(),
+            busy: BTreeMap::new(),
             quick: Vec::new(),
             full: None,
             accused: BTreeSet::new(),
@@ -129,7 +135,9 @@ impl Request {
     /// When to call [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Duration> {
         let hedge = self.hedge.filter(|_| !self.signed && self.full.is_none());
-        (!self.is_finished()).then(|| hedge.map_or(self.deadline, |at| at.min(self.deadline)))
+        let busy = self.busy.values().copied();
+        let first = busy.chain(hedge).chain([self.deadline]).min();
+        first.filter(|_| !self.is_finished())
     }
 
     /// Whether nothing more happens. After a wrong answer the request continues past its signature,
@@ -186,10 +194,35 @@ impl Request {
         self.fail_if_hopeless();
     }
 
+    /// A server has too much to do for this one, and is asked again after a while.
+    pub fn handle_busy(&mut self, now: Duration, from: ServerIndex) {
+        if !self.is_finished() && self.asked.contains_key(&from) {
+            self.busy.insert(from, now + BUSY_DELAY);
+        }
+    }
+
+    /// Asks a server again for what it has not answered.
+    fn ask_again(&mut self, now: Duration, server: ServerIndex) {
+        let quick = self.quick.iter().filter(|(signers, answers)| {
+            signers.servers().contains(&server) && !answers.contains_key(&server)
+        });
+        let quick: Vec<Signers> = quick.map(|(signers, _)| *signers).collect();
+        for signers in quick {
+            self.ask(now, Some(signers), &[server]);
+        }
+        if self.full.as_ref().is_some_and(|answers| !answers.contains_key(&server)) {
+            self.ask(now, None, &[server]);
+        }
+    }
+
     /// The time has come that [`Self::poll_timeout`] said.
     pub fn handle_timeout(&mut self, now: Duration) {
         if self.is_finished() {
             return;
+        }
+        while let Some((&server, _)) = self.busy.iter().find(|(_, at)| **at <= now) {
+            self.busy.remove(&server);
+            self.ask_again(now, server);
         }
         if now >= self.deadline {
             if !self.signed {
@@ -198,7 +231,9 @@ impl Request {
             self.failed = true;
         } else if self.hedge.is_some_and(|at| now >= at) && !self.signed && self.full.is_none() {
             if let Some((signers, answers)) = self.quick.last() {
-                let silent = signers.servers().into_iter().filter(|it| !answers.contains_key(it));
+                let is_silent =
+                    |it: &ServerIndex| !answers.contains_key(it) && !self.busy.contains_key(it);
+                let silent = signers.servers().into_iter().filter(is_silent);
                 let silent = silent.map(|server| Output::Event(Event::Silent(server)));
                 self.outputs.extend(silent);
             }

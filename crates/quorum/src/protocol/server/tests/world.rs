@@ -124,6 +124,7 @@ impl World {
             rules: Vec::new(),
             delays: DELAYS,
             timeouts: TIMEOUTS,
+            processors: 2,
         };
         let (saved, registered) = (node.saved.clone(), node.registered.clone());
         node.server = Some(Server::new(settings, saved, registered, self.now).unwrap());

@@ -1,0 +1,128 @@
+//! Which requests of servers for partial signatures are computed when: in turn between servers, so
+//! that one that asks for much makes others wait for one computation only.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::output::Asker;
+use crate::protocol::combination::ServerIndex;
+use crate::protocol::signing::Query;
+
+/// The most requests of one server that wait or are computed: twice what a server has under way,
+/// each of whose requests may ask a server for two sets of signers.
+const MAX_OF_ONE: usize = 64;
+
+/// The most bytes of messages that wait for one server, beside one message.
+const MAX_BYTES: usize = 4 << 20;
+
+/// Too many wait.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Full;
+
+/// The requests that wait.
+#[derive(Default)]
+pub(super) struct Answering {
+    askers: BTreeMap<ServerIndex, OfOne>,
+    /// The server whose turn comes after those before it.
+    next: u8,
+    computing: usize,
+}
+
+#[derive(Default)]
+struct OfOne {
+    waiting: VecDeque<(Asker, Query)>,
+    bytes: usize,
+    computing: usize,
+}
+
+impl Answering {
+    /// Takes a request.
+    pub(super) fn push(&mut self, asker: Asker, query: Query) -> Result<(), Full> {
+        let of_one = self.askers.entry(asker.index).or_default();
+        let count = of_one.waiting.len() + of_one.computing;
+        if count >= MAX_OF_ONE || of_one.bytes > MAX_BYTES {
+            return Err(Full);
+        }
+        of_one.bytes += query.message.len();
+        of_one.waiting.push_back((asker, query));
+        Ok(())
+    }
+
+    /// The next request to compute, if fewer than `processors` are being computed.
+    pub(super) fn begin(&mut self, processors: usize) -> Option<(Asker, Query)> {
+        if self.computing >= processors {
+            return None;
+        }
+        let waits = |(index, of_one): (&ServerIndex, &OfOne)| {
+            (!of_one.waiting.is_empty()).then_some(*index)
+        };
+        let later = self.askers.range(ServerIndex(self.next)..).find_map(waits);
+        let index = later.or_else(|| self.askers.iter().find_map(waits))?;
+        self.next = index.0.wrapping_add(1);
+        let of_one = self.askers.get_mut(&index)?;
+        let (asker, query) = of_one.waiting.pop_front()?;
+        of_one.bytes -= query.message.len();
+        of_one.computing += 1;
+        self.computing += 1;
+        Some((asker, query))
+    }
+
+    /// A computation for a server has ended.
+    pub(super) fn end(&mut self, index: ServerIndex) {
+        self.computing -= 1;
+        if let Some(of_one) = self.askers.get_mut(&index) {
+            of_one.computing = of_one.computing.saturating_sub(1);
+        }
+    }
+
+    /// Forgets what waits: another epoch has begun.
+    pub(super) fn clear(&mut self) {
+        self.askers.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keys::rsa::Encoding;
+
+    fn query(len: usize) -> Query {
+        Query { epoch: 1, signers: None, encoding: Encoding::Pkcs1, message: vec![7; len] }
+    }
+
+    fn asker(index: u8, request: u64) -> Asker {
+        Asker { index: ServerIndex(index), request }
+    }
+
+    #[test]
+    fn servers_take_turns() {
+        let mut answering = Answering::default();
+        (0..50).for_each(|request| answering.push(asker(0, request), query(9)).unwrap());
+        answering.push(asker(1, 7), query(9)).unwrap();
+        answering.push(asker(2, 8), query(9)).unwrap();
+        let mut order = Vec::new();
+        while let Some((asker, _)) = answering.begin(2) {
+            order.push(asker.index.0);
+            if order.len() % 2 == 0 {
+                order[order.len() - 2..].iter().for_each(|&it| answering.end(ServerIndex(it)));
+            }
+        }
+        assert_eq!(order[..5], [0, 1, 2, 0, 0]);
+        assert_eq!(order.len(), 52);
+    }
+
+    #[test]
+    fn what_one_server_has_waiting_is_bounded() {
+        let mut answering = Answering::default();
+        let taken = (0..1_000).filter(|&it| answering.push(asker(0, it), query(1 << 20)).is_ok());
+        assert_eq!(taken.count(), 5);
+        let taken = (0..1_000).filter(|&it| answering.push(asker(1, it), query(10)).is_ok());
+        assert_eq!(taken.count(), MAX_OF_ONE);
+        // What is being computed counts, until it has ended.
+        assert_eq!(answering.begin(1).unwrap().0.index, ServerIndex(0));
+        assert_eq!(answering.begin(2).unwrap().0.index, ServerIndex(1));
+        assert!(answering.begin(2).is_none());
+        assert_eq!(answering.push(asker(1, 0), query(10)), Err(Full));
+        answering.end(ServerIndex(1));
+        answering.push(asker(1, 0), query(10)).unwrap();
+    }
+}
