@@ -7,6 +7,7 @@
 mod connection;
 mod probe;
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -173,7 +174,13 @@ impl std::fmt::Debug for Shared {
 
 /// One other server.
 struct State {
-    peer: Peer,
+    key: PublicKey,
+    /// Where it may listen, the most likely address first; at least one.
+    addresses: Vec<SocketAddr>,
+    /// Which of them is tried, or has answered.
+    tried: usize,
+    /// Told when the addresses have changed.
+    moved: Arc<Notify>,
     since: Instant,
     why: Option<String>,
     connection: Option<(Arc<Connection>, AbortHandle)>,
@@ -183,6 +190,10 @@ struct State {
 }
 
 impl State {
+    fn address(&self) -> SocketAddr {
+        self.addresses[self.tried]
+    }
+
     /// Ends the link if there is one; returns whether there was.
     fn close(&mut self) -> bool {
         let open = self.connection.take();
@@ -233,30 +244,47 @@ impl Links {
         )
     }
 
-    /// Keeps links with these servers and no others. Existing links go on.
+    /// Keeps links with these servers and no others. A server can be named with several addresses,
+    /// the most likely first: they are tried in turn. Existing links go on.
     pub fn set_peers(&self, peers: &[Peer]) {
         let own = self.shared.own.public();
         let mut states = self.shared.peers();
-        let wanted = |state: &State| peers.contains(&state.peer);
+        let wanted = |state: &State| peers.iter().any(|peer| peer.key == state.key);
         for (_, mut removed) in states.extract_if(|_, state| !wanted(state)) {
             if removed.close() {
-                self.shared.tell(|| Inbound::Down(removed.peer.key));
+                self.shared.tell(|| Inbound::Down(removed.key));
             }
         }
-        for &peer in peers.iter().filter(|peer| peer.key != own) {
-            states.entry(peer.key.to_bytes()).or_insert_with(|| {
-                let dialing = dials(&own, &peer.key)
-                    .then(|| tokio::spawn(dial(Arc::clone(&self.shared), peer)).abort_handle());
-                State {
-                    peer,
-                    since: Instant::now(),
-                    why: None,
-                    connection: None,
-                    refused_messages: 0,
-                    dialing,
-                    lines: LogRateLimiter::default(),
+        for key in peers.iter().map(|peer| peer.key).filter(|key| *key != own) {
+            let of_key = peers.iter().filter(|peer| peer.key == key);
+            let mut addresses: Vec<SocketAddr> = Vec::new();
+            for address in of_key.map(|peer| peer.address) {
+                if !addresses.contains(&address) {
+                    addresses.push(address);
                 }
-            });
+            }
+            match states.entry(key.to_bytes()) {
+                Entry::Occupied(mut known) => known.get_mut().set_addresses(addresses),
+                Entry::Vacant(place) => {
+                    let moved = Arc::default();
+                    let dialing = dials(&own, &key).then(|| {
+                        let dialing = dial(Arc::clone(&self.shared), key, Arc::clone(&moved));
+                        tokio::spawn(dialing).abort_handle()
+                    });
+                    place.insert(State {
+                        key,
+                        addresses,
+                        tried: 0,
+                        moved,
+                        since: Instant::now(),
+                        why: None,
+                        connection: None,
+                        refused_messages: 0,
+                        dialing,
+                        lines: LogRateLimiter::default(),
+                    });
+                }
+            }
         }
         self.shared.named.notify_one();
     }
@@ -326,13 +354,25 @@ impl Drop for Links {
 }
 
 impl State {
+    /// The server may listen at these addresses from now on.
+    fn set_addresses(&mut self, addresses: Vec<SocketAddr>) {
+        if addresses == self.addresses {
+            return;
+        }
+        let before = std::mem::replace(&mut self.addresses, addresses)[self.tried];
+        let still = self.addresses.iter().position(|address| *address == before);
+        // A link goes on where it is.
+        self.tried = still.filter(|_| self.connection.is_some()).unwrap_or(0);
+        self.moved.notify_one();
+    }
+
     fn status(&self) -> LinkStatus {
         let connection = self.connection.as_ref().map(|(connection, _)| connection);
         let (round_trip, queued) =
             connection.map_or((None, 0), |connection| connection.round_trip_and_queued());
         LinkStatus {
-            server: self.peer.key.to_string(),
-            address: self.peer.address,
+            server: self.key.to_string(),
+            address: self.address(),
             up: connection.is_some(),
             state_s: self.since.elapsed().as_secs_f64(),
             why: self.why.clone(),
@@ -380,7 +420,7 @@ impl Shared {
             self.tell(|| Inbound::Down(key));
         }
         if let Some(so_often) = state.lines.happened_of(MAX_LINES) {
-            info!(server = %key, address = %state.peer.address, so_often, "link up");
+            info!(server = %key, address = %state.address(), so_often, "link up");
         }
         (state.since, state.why) = (Instant::now(), None);
         self.tell(|| Inbound::Up(key));
@@ -408,12 +448,19 @@ impl Shared {
         state.connection = None;
         (state.since, state.why) = (Instant::now(), Some(why.to_string()));
         if let Some(so_often) = state.lines.happened_of(MAX_LINES) {
-            warn!(server = %key, address = %state.peer.address, %why, so_often, "link down");
+            warn!(server = %key, address = %state.address(), %why, so_often, "link down");
         }
         self.tell(|| Inbound::Down(*key));
     }
 
-    /// An attempt to connect has failed: it is logged when the reason is another than before.
+    /// Where a server is to be connected to.
+    fn peer(&self, key: PublicKey) -> Option<Peer> {
+        let address = self.peers().get(&key.to_bytes())?.address();
+        Some(Peer { key, address })
+    }
+
+    /// An attempt to connect has failed: it is logged when the reason is another than before. The
+    /// next one is at the next address.
     fn failed(&self, peer: &Peer, error: &ConnectError) {
         let mut peers = self.peers();
         let Some(state) = peers.get_mut(&peer.key.to_bytes()) else { return };
@@ -424,14 +471,17 @@ impl Shared {
             }
             state.why = why;
         }
+        if state.address() == peer.address {
+            state.tried = (state.tried + 1) % state.addresses.len();
+        }
     }
 }
 
 /// Keeps a link with a server to which this one connects.
-async fn dial(shared: Arc<Shared>, peer: Peer) {
+async fn dial(shared: Arc<Shared>, key: PublicKey, moved: Arc<Notify>) {
     let mut backoff = Backoff::default();
     let mut generator = Generator::system();
-    loop {
+    while let Some(peer) = shared.peer(key) {
         let connecting = connection::dial(&shared.own, &peer, &mut generator);
         let mut lasted = None;
         match timeout(HANDSHAKE_TIMEOUT, connecting).await.unwrap_or(Err(ConnectError::TimedOut)) {
@@ -446,7 +496,10 @@ async fn dial(shared: Arc<Shared>, peer: Peer) {
             Err(error) => shared.failed(&peer, &error),
         }
         let random = generator.array().map_or(0, |[random]| random);
-        sleep(backoff.pause(lasted, random)).await;
+        tokio::select! {
+            () = sleep(backoff.pause(lasted, random)) => {}
+            () = moved.notified() => backoff = Backoff::default(),
+        }
     }
 }
 

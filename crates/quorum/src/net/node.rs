@@ -4,6 +4,7 @@
 //! The server runs on a thread of its own, which the store may block. What takes long runs on other
 //! threads.
 
+mod answers;
 mod config;
 mod core;
 mod health;

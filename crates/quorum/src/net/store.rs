@@ -130,14 +130,17 @@ impl Store {
     /// log stays.
     ///
     /// # Errors
-    /// When the backup's epoch has ended here or is another server's, that is, does not decrypt
-    /// under the keys of this store; when it is damaged.
+    /// When there is no store, without whose keys no backup decrypts; when the backup's epoch has
+    /// ended here or is another server's; when it is damaged. Nothing is changed then.
     pub fn restore(
         directory: &Path,
         master: MasterKey,
         from: &Path,
         now: SystemTime,
     ) -> Result<(), StoreError> {
+        if !directory.is_dir() {
+            return Err(StoreError::NoStore { path: directory.to_owned() });
+        }
         let (directory, lock) = file::lock(directory)?;
         let copy = file::copy(from, &directory)?;
         let store = Self {

@@ -138,6 +138,30 @@ async fn a_server_that_starts_again_is_reached_again() {
 }
 
 #[tokio::test]
+async fn a_server_that_has_moved_is_found() {
+    let (one, other) = (server(0).await, server(1).await);
+    let (mut dialer, mut acceptor) =
+        if dials(&one.peer.key, &other.peer.key) { (one, other) } else { (other, one) };
+    acceptor.links.set_peers(&[dialer.peer]);
+    // Nobody listens there any more.
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let before = Peer { key: acceptor.peer.key, address };
+    dialer.links.set_peers(&[before]);
+    while dialer.links.status()[0].why.is_none() {
+        yield_now().await;
+    }
+    // It is named with another address, after the one that does not answer.
+    dialer.links.set_peers(&[before, acceptor.peer]);
+    assert_eq!(up(&mut dialer, Topic::Log).await, acceptor.peer.key);
+    assert_eq!(up(&mut acceptor, Topic::Log).await, dialer.peer.key);
+    assert_eq!(dialer.links.status()[0].address, acceptor.peer.address);
+    // A link goes on when another address comes first.
+    dialer.links.set_peers(&[before, acceptor.peer]);
+    let status = dialer.links.status().remove(0);
+    assert!(status.up && status.address == acceptor.peer.address, "{status:?}");
+}
+
+#[tokio::test]
 async fn a_server_with_another_key_is_named_and_gets_no_link() {
     let (one, other) = (server(0).await, server(1).await);
     let (one, other) =

@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, info, warn};
 
+use super::answers::{AnswerCounter, Answers};
 use super::config::Config;
 use super::incoming::Incoming;
 use super::local::{Command, Registering, Requested};
@@ -53,6 +54,7 @@ pub(super) struct Core<L, F> {
     next_request: u64,
     /// The current epoch, and the height at which it began.
     begun: Option<(u64, Height)>,
+    answers: AnswerCounter,
     shared: Arc<Mutex<Shared>>,
     start: Instant,
 }
@@ -127,6 +129,7 @@ where
             requests: HashMap::new(),
             next_request: 0,
             begun,
+            answers: AnswerCounter::default(),
             shared,
             start,
         };
@@ -172,7 +175,12 @@ where
                 }
                 () = wait => {}
                 // The log goes on by itself: its progress is read again.
-                _ = ticks.tick() => self.watch(),
+                _ = ticks.tick() => {
+                    self.watch();
+                    while let Some(repeated) = self.answers.poll(Instant::now()) {
+                        self.record_answers(repeated)?;
+                    }
+                }
             }
         }
     }
@@ -361,15 +369,12 @@ where
         Ok(())
     }
 
-    /// Links with the servers of the groups, and with those of the configuration.
+    /// Links with the servers of the groups, and with those of the configuration, whose addresses
+    /// go before those that the groups have signed.
     fn connect(&self) {
         let peer = |member: &Member| Peer { key: member.identity, address: member.address };
-        let mut peers: Vec<Peer> = self.members.iter().map(peer).collect();
-        for configured in &self.configured_peers {
-            if peers.iter().all(|peer| peer.key != configured.key) {
-                peers.push(*configured);
-            }
-        }
+        let signed = self.members.iter().map(peer);
+        let peers: Vec<Peer> = self.configured_peers.iter().copied().chain(signed).collect();
         self.links.set_peers(&peers);
     }
 
@@ -377,8 +382,10 @@ where
     fn keep(&mut self, event: &Event) -> Result<(), NodeError> {
         match event {
             Event::Answered { to, message } => {
-                let (digest, epoch) = (message.to_string(), self.epoch());
-                self.record(&audit::Event::Answered { digest, epoch, to: to.to_string() })
+                match self.answers.answered(Instant::now(), *to, *message) {
+                    Some(first) => self.record_answers(first),
+                    None => Ok(()),
+                }
             }
             Event::WrongAnswer { server, evidence } => {
                 let (epoch, evidence) = (self.epoch(), evidence.to_bytes());
@@ -386,6 +393,12 @@ where
             }
             _ => Ok(()),
         }
+    }
+
+    fn record_answers(&mut self, answers: Answers) -> Result<(), NodeError> {
+        let Answers { to, message, count } = answers;
+        let (digest, epoch) = (message.to_string(), self.epoch());
+        self.record(&audit::Event::Answered { digest, epoch, to: to.to_string(), count })
     }
 
     fn event(&self, event: &Event) {

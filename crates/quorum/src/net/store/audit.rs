@@ -82,6 +82,9 @@ pub enum Event {
         epoch: u64,
         /// The server that asked.
         to: String,
+        /// How many there were of this message, since the line before about it and this server.
+        #[serde(default = "one")]
+        count: u64,
     },
     /// A server has answered a request for partial signatures wrongly.
     WrongAnswer {
@@ -113,6 +116,11 @@ pub enum Event {
         /// The number of such refusals since the last that was logged.
         count: u64,
     },
+}
+
+/// What lines of earlier versions stand for.
+fn one() -> u64 {
+    1
 }
 
 impl Event {

@@ -88,7 +88,7 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// There is no store to back up.
+    /// There is no store to back up, or to restore a backup to.
     #[error("{} is no store; give the configuration of a server that has run", .path.display())]
     NoStore {
         /// The directory.

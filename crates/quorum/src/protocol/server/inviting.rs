@@ -216,19 +216,20 @@ impl Server {
         })
     }
 
-    /// Says with whom there are to be links, if that has changed: with the servers of this epoch,
-    /// of the one before, some of which may not have heard of its end, and of the open run; and
-    /// with those that can invite this one.
+    /// Says with whom there are to be links, if that has changed: with those that can invite this
+    /// one, and with the servers of this epoch, of the open run, and of the epoch before, some of
+    /// which may not have heard of its end. A server that has moved is named with each address, the
+    /// one that was signed last first.
     pub(super) fn tell_peers(&mut self) {
         let own = self.settings.identity.public();
         let epoch = self.epoch.as_ref();
         let groups = epoch.map(|epoch| {
             let new = epoch.board.run().map(Run::group);
-            [Some(&epoch.header.group), epoch.start.group_before(), new]
+            [Some(&epoch.header.group), new, epoch.start.group_before()]
         });
         let newest = self.newer.as_ref().map(|newer| &newer.header().group);
         let newest = newest.filter(|group| epoch.is_none() || group.index_of(&own).is_some());
-        let groups = groups.into_iter().flatten().flatten().chain(newest);
+        let groups = newest.into_iter().chain(groups.into_iter().flatten().flatten());
         let mut peers: Vec<Member> = Vec::new();
         for member in groups.flat_map(Group::members) {
             if member.identity != own && !peers.contains(member) {

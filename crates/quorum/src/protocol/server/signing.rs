@@ -121,7 +121,7 @@ impl Server {
                 return;
             };
             let begun = if is_late {
-                Err(SignRefusal::TimedOut)
+                Err(SignRefusal::Busy)
             } else {
                 self.request(now, Purpose::User(id), message, encoding, deadline)
             };

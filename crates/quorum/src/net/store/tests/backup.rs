@@ -121,3 +121,12 @@ fn what_is_no_backup_is_refused() {
     refuse(&whole[..whole.len() / 2]);
     load(&open(&place).unwrap(), 1).unwrap();
 }
+
+#[test]
+fn a_backup_without_a_store_to_restore_leaves_nothing_behind() {
+    let place = TempDir::new().unwrap();
+    let missing = place.path().join("mistyped");
+    let error = Store::restore(&missing, master(1), &place.path().join("backup"), NOW).unwrap_err();
+    assert!(error.to_string().contains("is no store"), "{error}");
+    assert!(!missing.exists());
+}

@@ -1,0 +1,108 @@
+//! What the audit log has of partial signatures for other servers: a line for the first one of each
+//! message to each server, and one each ten minutes for all that follow. A faulty server may ask
+//! for the same again and again, and each line takes room on the disk for ever.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use keys::PublicKey;
+
+use crate::protocol::policy::MessageDigest;
+
+/// The time between two lines of one message and server.
+const INTERVAL: Duration = Duration::from_secs(600);
+
+/// The most messages and servers that are known.
+const MAX_KNOWN: usize = 65_536;
+
+/// Answers for which there is to be a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answers {
+    pub(super) to: PublicKey,
+    pub(super) message: MessageDigest,
+    pub(super) count: u64,
+}
+
+/// The answers that were counted.
+#[derive(Default)]
+pub(super) struct AnswerCounter {
+    /// How many there were since the last line.
+    known: HashMap<([u8; 32], MessageDigest), u64>,
+    /// The same, by the times of their last lines.
+    order: VecDeque<(Instant, PublicKey, MessageDigest)>,
+}
+
+impl AnswerCounter {
+    /// An answer was given. What is to be recorded now, if it is the first one.
+    pub(super) fn answered(
+        &mut self,
+        now: Instant,
+        to: PublicKey,
+        message: MessageDigest,
+    ) -> Option<Answers> {
+        if let Some(count) = self.known.get_mut(&(to.to_bytes(), message)) {
+            *count += 1;
+            return None;
+        }
+        self.known.insert((to.to_bytes(), message), 0);
+        self.order.push_back((now, to, message));
+        Some(Answers { to, message, count: 1 })
+    }
+
+    /// The next answers of which a line is due. Called until there are none.
+    pub(super) fn poll(&mut self, now: Instant) -> Option<Answers> {
+        loop {
+            let (at, ..) = self.order.front()?;
+            let is_due = now.saturating_duration_since(*at) >= INTERVAL;
+            if !is_due && self.order.len() <= MAX_KNOWN {
+                return None;
+            }
+            let (_, to, message) = self.order.pop_front()?;
+            let count = self.known.remove(&(to.to_bytes(), message)).unwrap_or(0);
+            if count > 0 {
+                if is_due {
+                    self.known.insert((to.to_bytes(), message), 0);
+                    self.order.push_back((now, to, message));
+                }
+                return Some(Answers { to, message, count });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use keys::SecretKey;
+
+    #[test]
+    fn what_is_repeated_is_counted() {
+        let (mut counter, start) = (AnswerCounter::default(), Instant::now());
+        let [one, other] = [1, 2].map(|byte| SecretKey::new(&[byte; 32]).public());
+        let message = MessageDigest::of(b"message");
+        let first = counter.answered(start, one, message);
+        assert_eq!(first, Some(Answers { to: one, message, count: 1 }));
+        assert!(counter.answered(start, other, message).is_some());
+        (0..1_000_000).for_each(|_| assert_eq!(counter.answered(start, one, message), None));
+        assert_eq!(counter.poll(start + INTERVAL / 2), None);
+        let later = start + INTERVAL;
+        assert_eq!(counter.poll(later), Some(Answers { to: one, message, count: 1_000_000 }));
+        assert_eq!(counter.poll(later), None);
+        // The other one is forgotten, and counted anew.
+        assert!(counter.answered(later, other, message).is_some());
+        assert_eq!(counter.answered(later, one, message), None);
+    }
+
+    #[test]
+    fn what_is_known_is_bounded() {
+        let (mut counter, now) = (AnswerCounter::default(), Instant::now());
+        let to = SecretKey::new(&[1; 32]).public();
+        for number in 0..2 * MAX_KNOWN {
+            let message = MessageDigest::of(&number.to_be_bytes());
+            assert!(counter.answered(now, to, message).is_some());
+            assert_eq!(counter.answered(now, to, message), None);
+            while counter.poll(now).is_some() {}
+        }
+        assert_eq!((counter.known.len(), counter.order.len()), (MAX_KNOWN, MAX_KNOWN));
+    }
+}
