@@ -361,8 +361,9 @@ impl State {
         }
         let before = std::mem::replace(&mut self.addresses, addresses)[self.tried];
         let still = self.addresses.iter().position(|address| *address == before);
-        // A link goes on where it is.
-        self.tried = still.filter(|_| self.connection.is_some()).unwrap_or(0);
+        // A link that was dialled goes on where it is.
+        let is_dialled = self.dialing.is_some() && self.connection.is_some();
+        self.tried = still.filter(|_| is_dialled).unwrap_or(0);
         self.moved.notify_one();
     }
 
