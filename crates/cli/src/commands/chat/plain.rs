@@ -135,16 +135,13 @@ impl Plain<'_> {
 
     /// The chat has ended.
     fn ended(self, why: Option<String>) -> Result<(), Failure> {
-        if let Some(closed) = self.closed {
-            return Err(closed);
-        }
-        for Entry { to, .. } in self.held.values() {
+        for Entry { to, .. } in self.held.values().filter(|_| self.closed.is_none()) {
             print(&format!("refused {to} there were not enough members in the last rounds"))?;
         }
         match (why, self.undelivered.len()) {
             (Some(why), _) => Err(Failure::Failed(why)),
+            (None, 0) if self.held.is_empty() => self.closed.map_or(Ok(()), Err),
             (None, _) if self.is_stopped => Ok(()),
-            (None, 0) if self.held.is_empty() => Ok(()),
             (None, 0) => Err(Failure::Failed("not all messages were taken".into())),
             (None, count) => Err(Failure::Failed(format!(
                 "{count} of the messages are not known to have arrived: they are kept, and sent in \

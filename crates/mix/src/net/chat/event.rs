@@ -73,12 +73,17 @@ pub enum Event {
     Warning(String),
     /// The chat has ended: nothing else happens.
     Ended {
-        /// Why, unless [`super::Command::Stop`] has ended it.
+        /// Why, unless [`super::Command::Stop`] or [`super::Command::Finish`] has ended it.
         why: Option<String>,
     },
 }
 
 impl Event {
+    /// Whether it is the end of the chat.
+    pub(super) fn is_end(&self) -> bool {
+        matches!(self, Self::Ended { .. })
+    }
+
     /// The answer in place of this one, if what it promises could not be stored, for this reason.
     pub(super) fn not_stored(self, why: &str) -> Self {
         match self {

@@ -60,7 +60,7 @@ pub(super) struct Writer<F> {
     pub(super) history: Option<History>,
     /// Whether nothing is told any more.
     pub(super) is_closed: bool,
-    /// Called with what happens, until it fails.
+    /// Called with what happens, until it fails; then with the end only.
     pub(super) tell: F,
 }
 
@@ -99,7 +99,7 @@ impl Output {
 
     /// Tells an event, after what was asked for before.
     pub(super) fn tell(&mut self, event: Event) {
-        if self.is_open {
+        if self.is_open || event.is_end() {
             self.untold += 1;
             self.send(Work::Tell(event));
         }
@@ -168,6 +168,8 @@ impl<F: FnMut(Event) -> Result<(), String>> Writer<F> {
                 let stored = sealed.and_then(|sealed| self.folder.replace(FILE, &sealed));
                 Some(stored.map_or_else(|why| Done::NotStored(why.to_string()), |()| Done::Stored))
             }
+            // What was not shown is in the history when it was.
+            Work::Entry(said) if self.is_closed && !said.is_own => None,
             Work::Entry(said) => {
                 let added = self.history.as_mut()?.add(&said);
                 added.err().map(|why| Done::NotRemembered(why.to_string()))
@@ -176,7 +178,7 @@ impl<F: FnMut(Event) -> Result<(), String>> Writer<F> {
     }
 
     fn tell(&mut self, event: Event, done: Done) -> Option<Done> {
-        if self.is_closed {
+        if self.is_closed && !event.is_end() {
             return None;
         }
         let told = (self.tell)(event);

@@ -119,9 +119,9 @@ impl fmt::Debug for Session {
 impl Session {
     /// Begins a chat: reads the state, and connects. Who is no member yet needs an invitation,
     /// once: it is in the state then. `tell` is called with what happens, from one thread. If it
-    /// fails, in words, it is not called again: what it was called with counts as not shown, and
-    /// the chat ends as by [`Command::Finish`]. Also returns the last messages of the history, if
-    /// there is one.
+    /// fails, in words, it is called again with [`Event::Ended`] only: what it was called with
+    /// counts as not shown, and the chat ends as by [`Command::Finish`]. Also returns the last
+    /// messages of the history, if there is one.
     ///
     /// # Errors
     /// When something that the configuration names cannot be used.
@@ -427,18 +427,21 @@ impl Driver {
         self.answers.push_back(answer);
     }
 
-    /// Has stored, told and sent what the client asks for, in this order: what was not told is in
-    /// the stored state.
+    /// Has stored, sent and shown what the client asks for: what was not shown is in the stored
+    /// state.
     fn drive(&mut self) {
         while let Some(done) = self.output.poll_done() {
             self.handle_done(done);
         }
+        let now = Instant::now();
+        let can_store = self.store_again.is_none_or(|at| at <= now);
+        if can_store {
+            // Also if it takes long: until then there is nothing to do.
+            self.store_again = self.store_again.map(|_| now + STORE_AGAIN);
+        }
         loop {
-            if self.can_store()
-                && let Some(state) = self.client.poll_store()
-            {
+            if can_store && let Some(state) = self.client.poll_store() {
                 self.output.store(state);
-                self.store_again = self.store_again.map(|_| Instant::now() + STORE_AGAIN);
             } else if self.client.is_stored() && !self.answers.is_empty() {
                 self.answer();
             } else if let Some(message) = self.client.poll_transmit() {
@@ -461,16 +464,12 @@ impl Driver {
         }
     }
 
-    /// Whether the state can be written, as far as is known.
-    fn can_store(&self) -> bool {
-        self.store_again.is_none_or(|at| at <= Instant::now())
-    }
-
     fn show(&mut self, event: ClientEvent) {
         let event = match event {
             ClientEvent::Message { from, text } => {
-                self.remember(false, &from, &text);
-                Event::Message { from, text }
+                let (name, said) = (from.clone(), text.clone());
+                self.output.show(Event::Message { from, text });
+                return self.remember(false, &name, &said);
             }
             ClientEvent::Delivered { id, to } => Event::Delivered { id: id.0, to },
             ClientEvent::GivenUp { id, to, reason } => {
