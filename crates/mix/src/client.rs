@@ -32,7 +32,7 @@ pub use self::event::{
     ClientError, ClientEvent, ClientSendError, ClientStatus, LeaveError, NotAdministrator,
     StoredError,
 };
-use self::joining::Refusals;
+use self::joining::RefusalLimiter;
 use self::link::Link;
 use self::outbox::MembershipOutbox;
 use self::state::State;
@@ -89,7 +89,7 @@ pub struct Client {
     epochs: Epochs,
     standing: Conversing,
     administrator: Option<Administrator>,
-    refusals: Refusals,
+    refusals: RefusalLimiter,
     join_request: Option<Vec<u8>>,
     link: Option<Link>,
     events: VecDeque<ClientEvent>,
@@ -169,7 +169,7 @@ impl Client {
             epochs,
             standing: Conversing::Waiting(conversations),
             administrator,
-            refusals: Refusals::default(),
+            refusals: RefusalLimiter::default(),
             join_request,
             link: None,
             events,

@@ -108,7 +108,7 @@ struct Daemons {
 /// An entry of the JSON document.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Entry<'a> {
+enum JsonEntry<'a> {
     Answer(&'a DaemonStatus),
     Silent(&'a Silent),
 }
@@ -158,9 +158,9 @@ pub(super) fn running() -> Vec<DaemonStatus> {
 }
 
 impl Daemons {
-    fn entries(&self) -> Vec<Entry<'_>> {
-        let silent = self.silent.iter().map(Entry::Silent);
-        self.answers.iter().map(Entry::Answer).chain(silent).collect()
+    fn entries(&self) -> Vec<JsonEntry<'_>> {
+        let silent = self.silent.iter().map(JsonEntry::Silent);
+        self.answers.iter().map(JsonEntry::Answer).chain(silent).collect()
     }
 
     /// Those that answer.

@@ -189,12 +189,12 @@ const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The requests to join that were refused.
 #[derive(Default)]
-pub(super) struct Refusals {
+pub(super) struct RefusalLimiter {
     told: Option<Instant>,
     untold: u64,
 }
 
-impl Refusals {
+impl RefusalLimiter {
     /// If one more is to be told, how many were not told before.
     fn tell(&mut self, now: Instant) -> Option<u64> {
         let since = self.told.map(|told| now.saturating_duration_since(told));

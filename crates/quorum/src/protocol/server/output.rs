@@ -271,7 +271,7 @@ pub struct Status {
     pub epoch: Option<EpochStatus>,
     /// An epoch that has begun and that it has not entered.
     pub behind: Option<Behind>,
-    /// Requests for signatures of this server that are under way.
+    /// Requests for signatures of this server that are under way or wait.
     pub requests: usize,
     /// Whether its operator has approved a refresh or given it up, and the log has not yet
     /// committed that.

@@ -1,0 +1,38 @@
+//! What a stream does when it goes on without a channel.
+
+use std::time::Duration;
+
+use super::{Event, Phase, ProtocolError, Stream};
+use crate::protocol::incoming::Loss;
+
+impl Stream {
+    /// Goes on without a channel in both directions, if possible.
+    pub(super) fn lose(&mut self, channel: usize, why: Loss) -> bool {
+        // Both directions need equally many channels, and have lost the same.
+        let is_possible = self.incoming.lose(channel, why);
+        self.take_losses();
+        is_possible
+    }
+
+    /// Goes on without a channel that has not brought its confirm, if possible.
+    pub(super) fn lose_or_fail(&mut self, channel: usize, why: Loss, now: Duration) {
+        if self.lose(channel, why) {
+            return;
+        }
+        let Phase::Confirming(confirming) = &mut self.phase else { return };
+        let reason = confirming.reject(channel, now);
+        self.fail(reason.map_or(ProtocolError::NotOpened, ProtocolError::from).into(), now);
+    }
+
+    /// Reports the channels that the incoming direction has lost, and drops them in the other.
+    pub(super) fn take_losses(&mut self) {
+        while let Some((channel, why)) = self.incoming.poll_lost() {
+            self.outgoing.lose(channel);
+            self.rejoining.lost(channel, why);
+            if let Phase::Confirming(confirming) = &mut self.phase {
+                confirming.exclude(channel);
+            }
+            self.events.push_back(Event::Lost(channel, why));
+        }
+    }
+}
