@@ -12,6 +12,7 @@ mod faults;
 mod matrix;
 mod new_streams;
 mod policy;
+mod random;
 mod rejoin;
 mod slow;
 mod testbed;
@@ -62,6 +63,11 @@ fn main() -> ExitCode {
         Ok(())
     });
     tests.push(table.with_ignored_flag(true));
+    let random = Test::test("random::streams_outlast_random_sequences", || {
+        random::streams_outlast_random_sequences();
+        Ok(())
+    });
+    tests.push(random.with_ignored_flag(true));
     let mut arguments = Arguments::from_args();
     // They wait most of the time.
     arguments.test_threads.get_or_insert(8);

@@ -12,6 +12,8 @@
 
 mod dispute;
 mod shares;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Reverse;
 use std::task::Poll;
@@ -245,6 +247,11 @@ impl Incoming {
     pub fn space(&mut self, channel: usize) -> &mut [u8] {
         if self.shares.buffer.is_empty() {
             self.shares.buffer = Buffer::new(self.shares.room * (self.shares.channels.len() + 1));
+        }
+        // A channel that repeats many bytes would have to bring them in small pieces.
+        let is_short = self.shares.room - self.shares.channels[channel].end < SMALL_RECORD / 2;
+        if is_short && self.shares.start > self.shares.room / 2 {
+            self.shares.compact();
         }
         let (start, end) = (self.shares.room * channel, self.shares.channels[channel].end);
         let limit = self.limit().max(end);

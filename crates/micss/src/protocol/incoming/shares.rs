@@ -180,7 +180,8 @@ impl Shares {
     }
 
     /// Consumes the next `len` bytes of all channels. The channels that have not brought them are
-    /// behind, and skipped until they have caught up.
+    /// behind, and skipped until they have caught up. One that has brought them is not skipped,
+    /// although it may repeat bytes, by which it is behind as well.
     pub(super) fn consume(&mut self, len: usize) {
         self.start += len;
         self.position += len as u64;
@@ -191,9 +192,10 @@ impl Shares {
             }
         }
         for channel in self.channels.iter_mut().filter(|channel| !channel.lost) {
-            channel.behind += self.start.saturating_sub(channel.end) as u64;
-            channel.end = channel.end.max(self.start);
-            channel.skipped = channel.behind > 0;
+            let missing = self.start.saturating_sub(channel.end);
+            channel.behind += missing as u64;
+            channel.end += missing;
+            channel.skipped = channel.behind > 0 && (channel.skipped || missing > 0);
         }
     }
 

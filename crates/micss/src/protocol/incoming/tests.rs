@@ -1,0 +1,109 @@
+//! Channels that are replaced while records arrive.
+
+use sharing::Generator;
+use sim::Rng;
+
+use super::*;
+use crate::protocol::outgoing::Outgoing;
+
+/// Both halves, and what is under way on each channel.
+struct Both {
+    outgoing: Outgoing,
+    incoming: Incoming,
+    under_way: Vec<Vec<u8>>,
+    sent: usize,
+    received: usize,
+}
+
+impl Both {
+    fn new(k: u8, n: u8) -> Self {
+        let sharing = Sharing::shamir(k, n).unwrap();
+        let mut outgoing = Outgoing::new(sharing, Generator::seeded().unwrap());
+        outgoing.keep();
+        let incoming = Incoming::new(sharing, [7; SEED_LEN]);
+        let under_way = vec![Vec::new(); usize::from(n)];
+        Self { outgoing, incoming, under_way, sent: 0, received: 0 }
+    }
+
+    fn send(&mut self, len: usize) {
+        self.outgoing.make_room(len);
+        let len = self.outgoing.payload_mut().len().min(len);
+        self.outgoing.payload_mut()[..len].fill(7);
+        self.outgoing.seal_data(len).unwrap();
+        self.sent += len;
+        (0..self.under_way.len()).for_each(|channel| self.transmit(channel));
+    }
+
+    fn transmit(&mut self, channel: usize) {
+        while !self.outgoing.rest(channel).is_empty() {
+            let piece = self.outgoing.rest(channel).to_vec();
+            self.outgoing.advance(channel, piece.len());
+            self.under_way[channel].extend(piece);
+        }
+    }
+
+    /// Delivers at most `len` bytes of a channel.
+    fn deliver(&mut self, channel: usize, len: usize) {
+        if !self.incoming.wanted().any(|wanted| wanted == channel) {
+            return;
+        }
+        let space = self.incoming.space(channel);
+        let len = len.min(space.len()).min(self.under_way[channel].len());
+        space[..len].copy_from_slice(&self.under_way[channel][..len]);
+        self.under_way[channel].drain(..len);
+        self.incoming.filled(channel, len);
+        while let Some(Received { payload, .. }) = self.incoming.take_next().unwrap() {
+            assert!(payload.iter().all(|&byte| byte == 7));
+            self.received += payload.len();
+        }
+    }
+
+    /// The connection of a channel is replaced by one that begins so many bytes before what has
+    /// arrived.
+    fn replace(&mut self, channel: usize, before: u64) {
+        let from = self.incoming.received(channel).saturating_sub(before);
+        let from = from.max(self.outgoing.kept_from());
+        assert!(self.incoming.rejoin(channel, from));
+        self.under_way[channel].clear();
+        self.outgoing.rejoin(channel, from);
+        self.transmit(channel);
+    }
+}
+
+/// A channel has brought a part of the next record, is replaced by a connection that repeats some
+/// of it, and the record before ends meanwhile: the next one waits for it all the same.
+#[test]
+fn repeated_bytes_of_a_replaced_channel_are_not_missing_ones() {
+    let mut both = Both::new(2, 2);
+    both.send(100);
+    both.send(100);
+    both.deliver(0, 200);
+    both.replace(0, 20);
+    both.deliver(1, 1_000);
+    both.deliver(0, 1_000);
+    assert_eq!(both.received, both.sent);
+}
+
+/// `SUNDER_SEEDS=N` runs as many seeds.
+#[test]
+fn replaced_channels_lose_nothing() {
+    sim::run_seeds(2_000, |seed| {
+        let mut rng = Rng::new(seed);
+        let n = 1 + u8::try_from(rng.index(5)).unwrap();
+        let k = 1 + u8::try_from(rng.index(n.into())).unwrap();
+        let mut both = Both::new(k, n);
+        for _ in 0..200 {
+            let (channel, scale) = (rng.index(n.into()), rng.index(3));
+            match rng.index(10) {
+                0..=1 => both.send(1 + rng.index([10, 300, 20_000][scale])),
+                2 => both.replace(channel, rng.below([2, 500, 30_000][scale])),
+                3 => _ = both.incoming.skip_late(),
+                _ => both.deliver(channel, 1 + rng.index([5, 400, 20_000][scale])),
+            }
+        }
+        for _ in 0..200 {
+            (0..usize::from(n)).for_each(|channel| both.deliver(channel, usize::MAX));
+        }
+        assert_eq!(both.received, both.sent, "seed {seed}: {k} of {n}");
+    });
+}
