@@ -6,7 +6,8 @@
 //! - [`signals`]: stops on SIGINT or SIGTERM, reloads the configuration on SIGHUP.
 //! - [`reload`]: passes a new configuration to a running task.
 //! - [`limits`]: the limit of open files, and the number of streams that fit into it.
-//! - [`memory`]: protects the memory of the process from core files, debuggers and swap.
+//! - [`memory`]: protects the memory of the process from core files, debuggers and swap, and
+//!   returns what is not used any more.
 //! - [`listening`]: listeners that stay open during a reload; [`accept`]: the accept loop, fair
 //!   among several listeners; [`connection_limiter`]: limits the connections that are served at a
 //!   time.

@@ -32,7 +32,7 @@ pub(crate) const FIRST: [usize; 4] = [1, 2, 3, 4];
 pub(crate) const SECOND: [usize; 4] = [5, 6, 7, 8];
 
 /// The port on which servers listen.
-const PORT: u16 = 6530;
+pub(crate) const PORT: u16 = 6530;
 
 /// What no log has if all servers are correct.
 const ACCUSATIONS: [&str; 6] =
@@ -64,6 +64,17 @@ impl Cluster {
     /// Starts all servers. Links have this delay.
     pub(crate) fn start(delay_ms: u32) -> Self {
         Self::prepared(delay_ms, |_| {})
+    }
+
+    /// The same, with these additional settings of all servers.
+    pub(crate) fn with_settings(delay_ms: u32, settings: &str) -> Self {
+        Self::prepared(delay_ms, |cluster| {
+            for server in 1..=SERVERS {
+                let path = cluster.directory(server).join("node.toml");
+                let config = fs::read_to_string(&path).unwrap();
+                fs::write(path, format!("{settings}{config}")).unwrap();
+            }
+        })
     }
 
     /// The same, after `prepare` has changed something.
@@ -120,6 +131,11 @@ impl Cluster {
             .envs(self.environment.get(&server).into_iter().flatten().cloned());
         let host = self.network.host(&format!("s{server}")).unwrap();
         self.processes.insert(server, Process::start(host, &mut command, &log));
+    }
+
+    /// The process of a server.
+    pub(crate) fn id(&self, server: usize) -> u32 {
+        self.processes[&server].0.id()
     }
 
     /// Kills a server. It may fail until [`Self::settle`].

@@ -11,6 +11,7 @@ mod cluster;
 mod disks;
 #[path = "../emulation/mod.rs"]
 mod emulation;
+mod hostile;
 mod kills;
 mod links;
 mod partitions;
@@ -43,12 +44,14 @@ fn main() -> ExitCode {
         pauses::a_server_that_was_stopped_goes_on,
         disks::a_full_disk_loses_nothing,
         clocks::clocks_that_jump_change_nothing,
+        hostile::a_hostile_server_takes_bounded_memory,
     ];
     let all = tests![
         kills::every_server_killed_at_every_step,
         partitions::every_partition,
         pauses::every_server_stopped_for_20_seconds,
         disks::every_level_of_a_full_disk,
+        hostile::every_hostile_server,
     ];
     tests.extend(all.into_iter().map(|test| test.with_ignored_flag(true)));
     let mut arguments = Arguments::from_args();

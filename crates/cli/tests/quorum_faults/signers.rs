@@ -43,6 +43,8 @@ struct Record {
     last: Instant,
     longest_pause: Duration,
     mistakes: Vec<String>,
+    /// How long signatures took, and at which server.
+    times: Vec<(usize, Duration)>,
     /// The last message and its signature, for each server.
     samples: BTreeMap<usize, (Vec<u8>, Vec<u8>)>,
 }
@@ -56,6 +58,7 @@ impl Signers {
             last: Instant::now(),
             longest_pause: Duration::ZERO,
             mistakes: Vec::new(),
+            times: Vec::new(),
             samples: BTreeMap::new(),
         };
         let shared = Arc::new(Shared {
@@ -106,6 +109,13 @@ impl Signers {
         self.shared.record.lock().unwrap().signed
     }
 
+    /// How long signatures took at these servers since this was called before.
+    pub(crate) fn take_times(&self, servers: &[usize]) -> Vec<Duration> {
+        let times = std::mem::take(&mut self.shared.record.lock().unwrap().times);
+        let of_them = times.into_iter().filter(|(server, _)| servers.contains(server));
+        of_them.map(|(_, took)| took).collect()
+    }
+
     /// What a user got wrong.
     pub(crate) fn mistakes(&self) -> Vec<String> {
         self.shared.record.lock().unwrap().mistakes.clone()
@@ -151,6 +161,7 @@ impl Shared {
             };
             match answer {
                 Ok(Ok(signature)) if self.public.verify(message.as_bytes(), &signature) => {
+                    record.times.push((server, begun.elapsed()));
                     record.signed(server, message.into_bytes(), signature.to_vec());
                 }
                 Ok(Ok(_)) => mistake(&"a wrong signature"),

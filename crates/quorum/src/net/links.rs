@@ -73,11 +73,16 @@ pub enum Inbound {
 /// A message. Its sender may send as much again when it is dropped.
 #[derive(Debug)]
 pub struct Message {
-    /// Who has sent it.
-    pub from: PublicKey,
     /// The message.
     pub bytes: Bytes,
-    _credit: connection::Credit,
+    credit: connection::Credit,
+}
+
+impl Message {
+    /// Who has sent it.
+    pub fn from(&self) -> &PublicKey {
+        self.credit.sender()
+    }
 }
 
 /// The messages of one topic.

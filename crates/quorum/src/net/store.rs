@@ -210,6 +210,12 @@ impl Store {
         self.audit.append(event, now)
     }
 
+    /// Bounds the length of the audit log in all its files, in bytes; [`audit::MAX_LEN`] unless
+    /// called.
+    pub fn set_max_audit_len(&mut self, len: u64) {
+        self.audit.set_max_len(len);
+    }
+
     /// The audit log.
     pub fn audit(&self) -> &AuditLog {
         &self.audit

@@ -5,7 +5,7 @@ pub(crate) mod backoff;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub(crate) mod handshake;
-mod lanes;
+pub(crate) mod lanes;
 pub(crate) mod records;
 
 pub use handshake::HandshakeError;

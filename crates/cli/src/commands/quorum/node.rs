@@ -78,7 +78,8 @@ fn help() -> String {
          A server that is to join by a refresh has no `share`, and a [[peer]] with `identity` and\n\
          `address` for each server of the group that has the key.\n\
          Further settings, above the first [[...]]: master_credential (in place of master_key),\n\
-         socket_access, max_connections, sign_timeout_s, need_delay_s, grace_delay_s.\n\
+         socket_access, max_connections, audit_mib, sign_timeout_s, need_delay_s,\n\
+         grace_delay_s. \
          docs/guides/quorum.md has a table of them."
     )
 }
@@ -93,6 +94,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 async fn serve(path: PathBuf, config: Config) -> Result<(), Failure> {
+    memory::return_freed();
     // Before any secret is read.
     if let Err(error) = memory::lock() {
         warn!(%error, "memory is not locked, so shares can be written to swap; {}", host::UNLOCK);

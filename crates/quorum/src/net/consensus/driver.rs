@@ -201,7 +201,7 @@ impl Driver {
             let Some((from, received)) = self.inflow.pop(now) else { return Ok(()) };
             match Message::parse(&received.bytes) {
                 Ok(message) => engine.receive(from, message, now)?,
-                Err(error) => self.refused(&received.from, error.0),
+                Err(error) => self.refused(received.from(), error.0),
             }
         }
         Ok(())
@@ -230,7 +230,7 @@ impl Driver {
                 self.inflow.clear(server);
             }
             Inbound::Message(message) => {
-                self.inflow.push(Address::of(&message.from), message.bytes.len(), message);
+                self.inflow.push(Address::of(message.from()), message.bytes.len(), message);
             }
         }
     }

@@ -80,6 +80,7 @@ pub(super) fn ephemeral(generator: &mut Generator) -> Result<Ephemeral, RandomEr
 /// A link and the task that moves its bytes.
 #[derive(Debug)]
 pub(super) struct Connection {
+    peer: PublicKey,
     link: Mutex<Link>,
     /// There is something to send.
     wake: Notify,
@@ -103,6 +104,12 @@ pub(super) struct Credit {
     len: usize,
 }
 
+impl Credit {
+    pub(super) fn sender(&self) -> &PublicKey {
+        &self.connection.peer
+    }
+}
+
 impl fmt::Debug for Credit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} bytes", self.len)
@@ -119,7 +126,8 @@ impl Drop for Credit {
 
 impl Connection {
     pub(super) fn new(session: Session, now: Duration) -> Self {
-        Self { link: Mutex::new(Link::new(session, now)), wake: Notify::new() }
+        let peer = session.peer;
+        Self { peer, link: Mutex::new(Link::new(session, now)), wake: Notify::new() }
     }
 
     fn link(&self) -> MutexGuard<'_, Link> {
@@ -191,16 +199,15 @@ impl Connection {
         bytes: &[u8],
         inboxes: &[UnboundedSender<Inbound>; 3],
     ) -> Result<(), LinkError> {
-        let (from, received) = {
+        let received: Vec<_> = {
             let mut link = self.link();
             link.handle_bytes(now, bytes)?;
-            let received: Vec<_> = std::iter::from_fn(|| link.poll_received()).collect();
-            (*link.peer(), received)
+            std::iter::from_fn(|| link.poll_received()).collect()
         };
         for message in received {
             let (topic, lane, len) = (message.topic, message.lane, message.bytes.len());
             let credit = Credit { connection: Arc::clone(self), lane, len };
-            let message = Message { from, bytes: message.bytes, _credit: credit };
+            let message = Message { bytes: message.bytes, credit };
             // Topics count from 1. An inbox is closed if nothing reads it.
             let _ = inboxes[topic as usize - 1].send(Inbound::Message(message));
         }

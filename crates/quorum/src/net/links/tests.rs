@@ -10,6 +10,7 @@ use tokio::task::yield_now;
 use super::*;
 use crate::log::tests::secret;
 use crate::protocol::link::handshake::HELLO_LEN;
+use crate::protocol::link::lanes::MESSAGE_COST;
 
 /// Not the address from which connections come: their ports are not in the way of a server that
 /// starts again.
@@ -89,7 +90,7 @@ async fn every_server_reaches_every_other() {
             let links = &servers[from].links;
             links.send(&keys[to], Topic::Signing, Lane::Urgent, bytes.clone()).unwrap();
             let got = message(&mut servers[to], Topic::Signing).await;
-            assert_eq!((got.from, &got.bytes), (keys[from], &bytes));
+            assert_eq!((*got.from(), &got.bytes), (keys[from], &bytes));
         }
         let status = servers[from].links.status();
         assert!(status.len() == 3 && status.iter().all(|link| link.up && link.why.is_none()));
@@ -97,6 +98,15 @@ async fn every_server_reaches_every_other() {
     let unknown = secret(9).public();
     let sent = servers[0].links.send(&unknown, Topic::Log, Lane::Urgent, Bytes::new());
     assert_eq!(sent, Err(SendError::Down));
+}
+
+/// A message waits in the queue of an inbox, then in one that may have grown to twice its length
+/// while its old one is there; its bytes are on the heap, with their owner.
+#[test]
+fn a_message_takes_no_more_than_it_counts_for() {
+    let queues = size_of::<Inbound>().max(3 * size_of::<(usize, Message)>());
+    let heap = 96;
+    assert!(queues + heap <= MESSAGE_COST, "{queues}");
 }
 
 /// 200 MB wait or are under way, and nobody takes them, when an urgent message is sent.

@@ -9,6 +9,7 @@ use service::config::{Key, Keys, Problem, Problems, Table, key, read};
 
 use crate::net::api::SocketAccess;
 use crate::net::links::Peer;
+use crate::net::store::audit;
 use crate::protocol::policy::Rule;
 use crate::protocol::refresh::Delays;
 use crate::protocol::server::Timeouts;
@@ -28,6 +29,7 @@ const NODE_KEYS: &[Key] = &[
     key("", "socket", "\"/run/sunder/quorum.sock\""),
     key("", "socket_access", "\"owner\""),
     key("", "max_connections", "1024"),
+    key("", "audit_mib", "1024"),
     key("", "sign_timeout_s", "10"),
     key("", "need_delay_s", "30"),
     key("", "grace_delay_s", "60"),
@@ -84,6 +86,8 @@ pub struct Config {
     pub socket_access: SocketAccess,
     /// How many connections of local users are served at a time.
     pub max_connections: usize,
+    /// The length of the audit log, with its full files, in MiB.
+    pub audit_mib: u64,
     /// Servers to have links with besides those of the group: a new server names those of the old
     /// group here.
     pub peers: Vec<Peer>,
@@ -127,6 +131,10 @@ impl Config {
                 None => Some(MAX_CONNECTIONS),
                 Some(value) => value.whole_in(1..=16_384),
             };
+            let audit_mib = match table.get("audit_mib") {
+                None => Some(audit::MAX_LEN >> 20),
+                Some(value) => value.whole_in(1..=1 << 20),
+            };
             let peers = table.tables("peer").iter().filter_map(read_peer).collect();
             let rules = table.tables("rule").iter().filter_map(read_rule).collect();
             let delays = Delays {
@@ -146,6 +154,7 @@ impl Config {
                 socket: socket?,
                 socket_access,
                 max_connections: max_connections?,
+                audit_mib: audit_mib?,
                 peers,
                 rules,
                 delays,
@@ -168,6 +177,7 @@ impl Config {
             ("socket", self.socket != new.socket),
             ("socket_access", self.socket_access != new.socket_access),
             ("max_connections", self.max_connections != new.max_connections),
+            ("audit_mib", self.audit_mib != new.audit_mib),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -276,7 +286,7 @@ mod tests {
         // Every setting is in one of the two.
         let others = "identity = \"j\"\npublic_key = \"q\"\nstore = \"t\"\nmaster_credential = \"m\"\n\
                       listen = [\"192.0.2.2:6530\"]\nsocket = \"r.sock\"\nsocket_access = \"group\"\n\
-                      max_connections = 9\n";
+                      max_connections = 9\naudit_mib = 9\n";
         let mut named = config.needs_restart(&Config::from_toml(others).unwrap());
         named.extend(["share", "sign_timeout_s", "need_delay_s", "grace_delay_s", "peer", "rule"]);
         named.push("master_credential");

@@ -194,7 +194,7 @@ where
         for _ in 0..MAX_BATCH {
             let now = self.now();
             let Some((topic, message)) = self.incoming.pop(now) else { return Ok(()) };
-            self.server.handle_message(now, &message.from, topic, &message.bytes);
+            self.server.handle_message(now, message.from(), topic, &message.bytes);
             self.do_outputs()?;
         }
         Ok(())

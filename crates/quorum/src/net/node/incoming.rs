@@ -38,7 +38,7 @@ impl Incoming {
         while let Some((topic, inbound)) = next {
             match inbound {
                 Inbound::Message(message) => {
-                    let (from, len) = (Address::of(&message.from), message.bytes.len());
+                    let (from, len) = (Address::of(message.from()), message.bytes.len());
                     self.inflow(topic).push(from, len, message);
                 }
                 Inbound::Down(server) => self.inflow(topic).clear(Address::of(&server)),

@@ -89,6 +89,7 @@ pub async fn open(config: &Config) -> Result<Opened, OpenError> {
     let identity = read_identity(config)?;
     let public = RsaPublicKey::read(&config.config_dir.join(&config.public_key))?;
     let mut store = open_store(config)?;
+    store.set_max_audit_len(config.audit_mib << 20);
     if let Some(share) = &config.share {
         let path = config.config_dir.join(share);
         take_shares(&path, &mut store, &SecretKey::new(&identity).public(), &public)?;

@@ -6,8 +6,9 @@
 //! write to the file can replace all of it: send the lines, or the hash in the status, to another
 //! host.
 //!
-//! A file of [`MAX_FILE`] bytes is renamed to `audit-NUMBER.log`, where NUMBER is its last line's,
-//! and another continues the chain.
+//! A full file is renamed to `audit-NUMBER.log`, where NUMBER is its last line's, and another
+//! continues the chain. When all files would be longer than a limit, the oldest are removed, and a
+//! line says so: the chain of the others is whole.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -24,8 +25,11 @@ use crate::protocol::policy::MessageDigest;
 /// The name of the file.
 pub(super) const NAME: &str = "audit.log";
 
-/// The length at which another file is begun, in bytes.
-pub const MAX_FILE: u64 = 64 << 20;
+/// The length of all files, in bytes, unless configured.
+pub const MAX_LEN: u64 = 1 << 30;
+
+/// Another file is begun when one has this part of the length of all.
+const FILES: u64 = 16;
 
 /// The longest line, in bytes.
 const MAX_LINE: u64 = 4096;
@@ -107,6 +111,11 @@ pub enum Event {
         /// The epoch that was to begin.
         epoch: u64,
     },
+    /// The oldest files were removed, as all were too long.
+    Removed {
+        /// The number of the last line that was removed.
+        through: u64,
+    },
     /// A request was refused.
     Refused {
         /// What was asked for.
@@ -152,6 +161,8 @@ pub struct AuditLog {
     path: PathBuf,
     file: File,
     len: u64,
+    /// The largest length of all files.
+    max_len: u64,
     last: Position,
 }
 
@@ -184,7 +195,7 @@ impl AuditLog {
         };
         let is_new = last.is_none();
         let last = last.unwrap_or_else(|| Position { number: 0, hash: "0".repeat(64) });
-        let mut log = Self { path, file, len, last };
+        let mut log = Self { path, file, len, max_len: MAX_LEN, last };
         if is_new {
             log.append(&Event::Opened, now)?;
         }
@@ -196,9 +207,21 @@ impl AuditLog {
     /// # Errors
     /// When the file cannot be written.
     pub(super) fn append(&mut self, event: &Event, now: SystemTime) -> Result<(), StoreError> {
-        if self.len >= MAX_FILE {
+        if self.len >= self.max_len / FILES {
             self.rotate()?;
+            if let Some(through) = self.remove_oldest()? {
+                self.write(&Event::Removed { through }, now)?;
+            }
         }
+        self.write(event, now)
+    }
+
+    /// Bounds the length of all files.
+    pub(super) fn set_max_len(&mut self, max_len: u64) {
+        self.max_len = max_len;
+    }
+
+    fn write(&mut self, event: &Event, now: SystemTime) -> Result<(), StoreError> {
         let number = self.last.number + 1;
         let time = humantime::format_rfc3339_millis(now).to_string();
         let (event, is_durable) = (event.clone(), event.is_durable());
@@ -230,11 +253,6 @@ impl AuditLog {
         &self.last
     }
 
-    #[cfg(test)]
-    pub(super) fn pretend_full(&mut self) {
-        self.len = MAX_FILE;
-    }
-
     /// Renames the file, and begins another with the last hash.
     fn rotate(&mut self) -> Result<(), StoreError> {
         let full = self.path.with_file_name(format!("audit-{}.log", self.last.number));
@@ -245,22 +263,45 @@ impl AuditLog {
         self.len = 0;
         Ok(())
     }
+
+    /// Removes the oldest files, so that another one fits. Returns the number of the last line that
+    /// was removed.
+    fn remove_oldest(&self) -> Result<Option<u64>, StoreError> {
+        let directory = self.path.parent().unwrap_or(Path::new("."));
+        let mut left = self.max_len - self.max_len / FILES;
+        let mut removed = None;
+        for (number, path) in full_files(directory)?.into_iter().rev() {
+            let len = fs::metadata(&path).map_err(of_file(&path))?.len();
+            match left.checked_sub(len) {
+                Some(rest) if removed.is_none() => left = rest,
+                _ => {
+                    fs::remove_file(&path).map_err(of_file(&path))?;
+                    removed = removed.or(Some(number));
+                }
+            }
+        }
+        Ok(removed)
+    }
 }
 
-/// The last line of the latest file that was full.
-fn last_of_full_files(directory: &Path) -> Result<Option<Position>, StoreError> {
-    let mut latest: Option<(u64, PathBuf)> = None;
+/// The files that were full, and the numbers of their last lines, in ascending order.
+fn full_files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+    let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(of_file(directory))? {
         let path = entry.map_err(of_file(directory))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let number = name.strip_prefix("audit-").and_then(|name| name.strip_suffix(".log"));
-        if let Some(number) = number.and_then(|number| number.parse().ok())
-            && latest.as_ref().is_none_or(|(latest, _)| *latest < number)
-        {
-            latest = Some((number, path));
+        if let Some(number) = number.and_then(|number| number.parse().ok()) {
+            files.push((number, path));
         }
     }
-    let Some((_, path)) = latest else { return Ok(None) };
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// The last line of the latest file that was full.
+fn last_of_full_files(directory: &Path) -> Result<Option<Position>, StoreError> {
+    let Some((_, path)) = full_files(directory)?.pop() else { return Ok(None) };
     let file = File::open(&path).map_err(of_file(&path))?;
     Ok(verify(file, &path)?.0)
 }

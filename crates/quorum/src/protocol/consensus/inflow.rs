@@ -46,7 +46,7 @@ impl<T> Inflow<T> {
     /// The link with a server has ended: what waits is lost with it. Otherwise a server that
     /// connects again and again would fill the memory by a window each time.
     pub(crate) fn clear(&mut self, server: Address) {
-        self.link(server).waiting.clear();
+        self.link(server).waiting = VecDeque::new();
     }
 
     /// Counts bytes that a server has made this one send.

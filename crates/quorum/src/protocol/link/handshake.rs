@@ -4,7 +4,7 @@
 //!
 //! | from | message | bytes |
 //! |---|---|---|
-//! | dialer | `"SNDRLINK"` 01, Noise's first message: e, es, s, ss; its identity key | 137 |
+//! | dialer | `"SNDRLINK"` 02, Noise's first message: e, es, s, ss; its identity key | 137 |
 //! | acceptor | 0, Noise's second message: e, ee, se; or a refusal: 1, reason, own key | 49 |
 //! | dialer | the first record: it proves that the hello is not a replay | 27 |
 //!
@@ -15,7 +15,7 @@ use keys::{PublicKey, SecretKey};
 use snow::{HandshakeState, TransportState};
 
 const MAGIC: &[u8; 8] = b"SNDRLINK";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const KEY_LEN: usize = 32;
 
 /// The length of the first message: magic, version, e, s with its tag, the identity with its tag.
@@ -268,7 +268,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_bytes_are_those_of_version_1() {
+    fn the_bytes_are_those_of_version_2() {
         let (dialer, hello) = dial(1, 2);
         let (_, reply) = answer_as(2, &hello, 1).ok().unwrap();
         let (_, confirm) = dialer.finish(&reply).unwrap();
@@ -277,7 +277,7 @@ pub(super) mod tests {
             *Sha256::digest(bytes).first_chunk().unwrap()
         };
         let digests = [&hello[..], &reply, &confirm].map(|bytes| u64::from_be_bytes(digest(bytes)));
-        assert_eq!(digests, [0x4af5_ac90_7317_cb86, 0xf854_8f1f_aaf1_d449, 0x6836_3f05_0851_2641]);
+        assert_eq!(digests, [0x7e70_791e_67d3_a8cf, 0xf854_8f1f_aaf1_d449, 0x6836_3f05_0851_2641]);
     }
 
     #[test]
@@ -305,7 +305,7 @@ pub(super) mod tests {
             let (error, reply) = refused(answer_as(2, &changed, 1));
             match at {
                 0..8 => assert_eq!(error, HandshakeError::NotALink),
-                8 => assert_eq!(error, HandshakeError::Version(0)),
+                8 => assert_eq!(error, HandshakeError::Version(VERSION ^ 1)),
                 _ => assert_eq!(error, HandshakeError::OtherKeyExpected),
             }
             assert_eq!(reply.is_some(), at > 8);

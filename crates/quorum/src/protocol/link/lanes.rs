@@ -26,8 +26,8 @@ const MAX_CHUNK_DATA: usize = 16 << 10;
 /// The largest length of a chunk.
 pub(super) const MAX_CHUNK_LEN: usize = MAX_CHUNK_DATA + 6;
 
-/// What a message counts for beside its bytes.
-const MESSAGE_COST: usize = 64;
+/// What a message counts for beside its bytes. It takes less of the memory, wherever it waits.
+pub(crate) const MESSAGE_COST: usize = 512;
 
 /// Which part of the server a message is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -414,11 +414,12 @@ impl Receiving {
 
 impl Partial {
     /// Appends bytes. A buffer that is too short is wiped when its bytes have moved to a longer
-    /// one.
+    /// one: to one for the whole message when a quarter of it is there, so that the two never take
+    /// more than the message.
     fn extend(&mut self, data: &[u8]) {
         let len = self.bytes.len() + data.len();
         if len > self.bytes.capacity() {
-            let capacity = self.len.min(2 * len);
+            let capacity = if 4 * len >= self.len { self.len } else { 2 * len };
             let mut longer = Zeroizing::new(Vec::with_capacity(capacity));
             longer.extend_from_slice(&self.bytes);
             self.bytes = longer;

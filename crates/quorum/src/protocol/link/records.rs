@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use keys::PublicKey;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::handshake::Session;
@@ -82,11 +81,6 @@ impl Link {
             pings: 0,
             round_trip: None,
         }
-    }
-
-    /// The server at the other end.
-    pub(crate) fn peer(&self) -> &PublicKey {
-        &self.session.peer
     }
 
     /// Queues a message.

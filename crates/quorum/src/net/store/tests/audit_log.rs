@@ -80,17 +80,52 @@ fn a_line_that_a_crash_left_incomplete_is_removed() {
 fn a_full_audit_log_is_continued_in_another_file() {
     let place = TempDir::new().unwrap();
     let mut store = open(&place).unwrap();
-    // The length is not read again while the log is open.
-    store.audit.pretend_full();
+    store.set_max_audit_len(2_000);
     let first = store.audit().last().clone();
     store.record(&Event::EpochEnded { epoch: 1 }, NOW).unwrap();
     let second = store.audit().last().clone();
     drop(store);
-    assert!(place.path().join("audit-1.log").exists());
+    let full = fs::read_dir(place.path()).unwrap().map(|file| file.unwrap().file_name());
+    let full = full.filter(|name| name.to_string_lossy().starts_with("audit-"));
+    assert_eq!(full.collect::<Vec<_>>(), ["audit-1.log"]);
     let text = fs::read_to_string(audit_file(&place)).unwrap();
     assert!(text.contains(&format!("\"previous\":\"{}\"", first.hash)));
     assert_eq!(*open(&place).unwrap().audit().last(), second);
     // A crash before the first line of the new file.
     fs::write(audit_file(&place), "").unwrap();
     assert_eq!(*open(&place).unwrap().audit().last(), first);
+}
+
+#[test]
+fn the_oldest_files_are_removed_and_the_chain_goes_on() {
+    const MAX_LEN: u64 = 64 << 10;
+    let place = TempDir::new().unwrap();
+    let mut store = open(&place).unwrap();
+    store.set_max_audit_len(MAX_LEN);
+    let files = || {
+        let files = fs::read_dir(place.path()).unwrap().map(|file| file.unwrap().path());
+        let number = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let number = name.strip_prefix("audit-")?.strip_suffix(".log")?;
+            number.parse::<u64>().ok()
+        };
+        let mut full: Vec<_> = files.filter_map(|path| Some((number(&path)?, path))).collect();
+        full.sort_unstable();
+        full.into_iter().map(|(_, path)| path).chain([audit_file(&place)]).collect::<Vec<_>>()
+    };
+    for epoch in 0..2_000 {
+        store.record(&Event::EpochEnded { epoch }, NOW).unwrap();
+        let len: u64 = files().iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+        assert!(len < MAX_LEN + (2 << 10), "{len}");
+    }
+    let (files, last) = (files(), store.audit().last().clone());
+    assert!(files.len() >= 15, "{files:?}");
+    let all: Vec<u8> = files.iter().flat_map(|path| fs::read(path).unwrap()).collect();
+    let (verified, _) = audit::verify(&all[..], Path::new("all")).unwrap();
+    assert_eq!(verified, Some(last));
+    let text = String::from_utf8(all).unwrap();
+    let first: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    let removed = text.lines().rfind(|line| line.contains("\"removed\"")).unwrap();
+    let removed: serde_json::Value = serde_json::from_str(removed).unwrap();
+    assert_eq!(removed["through"].as_u64().unwrap() + 1, first["number"].as_u64().unwrap());
 }
