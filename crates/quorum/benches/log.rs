@@ -106,7 +106,7 @@ impl Server {
 }
 
 fn link(servers: &[Server]) {
-    let peer = |it: &Server| Peer { key: secret(it.number).public(), address: it.address };
+    let peer = |it: &Server| Peer { key: secret(it.number).public(), address: it.address.into() };
     let peers: Vec<_> = servers.iter().map(peer).collect();
     for server in servers {
         server.links.set_peers(&peers);

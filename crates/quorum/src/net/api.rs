@@ -131,6 +131,9 @@ pub struct Health {
     pub problem: String,
     /// For how many seconds something has been wrong; `null` if nothing is, or only since now.
     pub problem_s: Option<u64>,
+    /// What is wrong with others, although this server can sign; empty if nothing is.
+    #[serde(default)]
+    pub warning: String,
     /// The epoch; `null` without shares.
     pub epoch: Option<u64>,
     /// The last height of the agreement log that was applied.

@@ -5,11 +5,11 @@
 //! hear [`Inbound::Up`].
 
 mod connection;
+mod peer_address;
 mod probe;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,6 +35,7 @@ pub use crate::protocol::link::{
     HandshakeError, Lane, LaneError, LinkError, MAX_MESSAGE_LEN, MAX_URGENT_LEN, SendError, Topic,
 };
 use connection::{Connection, Ended};
+pub use peer_address::{PeerAddress, PeerAddressError};
 pub use probe::{Probe, probe};
 
 /// How long a connection may take until both ends are proven.
@@ -51,12 +52,12 @@ const MAX_HANDSHAKES_OF_SOURCE: usize = 32;
 const MAX_LINES: u32 = 6;
 
 /// Another server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its identity.
     pub key: PublicKey,
     /// Where it listens.
-    pub address: SocketAddr,
+    pub address: PeerAddress,
 }
 
 /// What comes from the links, in the order in which it happens at each of them.
@@ -118,8 +119,8 @@ impl Inbox {
 pub struct LinkStatus {
     /// The server's identity key.
     pub server: String,
-    /// Its address.
-    pub address: SocketAddr,
+    /// Where it is connected to, or tried.
+    pub address: String,
     /// Whether there is a link.
     pub up: bool,
     /// The time in this state, in seconds.
@@ -181,7 +182,7 @@ impl std::fmt::Debug for Shared {
 struct State {
     key: PublicKey,
     /// Where it may listen, the most likely address first; at least one.
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<PeerAddress>,
     /// Which of them is tried, or has answered.
     tried: usize,
     /// Told when the addresses have changed.
@@ -195,8 +196,8 @@ struct State {
 }
 
 impl State {
-    fn address(&self) -> SocketAddr {
-        self.addresses[self.tried]
+    fn address(&self) -> &PeerAddress {
+        &self.addresses[self.tried]
     }
 
     /// Ends the link if there is one; returns whether there was.
@@ -262,10 +263,10 @@ impl Links {
         }
         for key in peers.iter().map(|peer| peer.key).filter(|key| *key != own) {
             let of_key = peers.iter().filter(|peer| peer.key == key);
-            let mut addresses: Vec<SocketAddr> = Vec::new();
-            for address in of_key.map(|peer| peer.address) {
-                if !addresses.contains(&address) {
-                    addresses.push(address);
+            let mut addresses: Vec<PeerAddress> = Vec::new();
+            for address in of_key.map(|peer| &peer.address) {
+                if !addresses.contains(address) {
+                    addresses.push(address.clone());
                 }
             }
             match states.entry(key.to_bytes()) {
@@ -346,7 +347,7 @@ impl Links {
     pub fn status(&self) -> Vec<LinkStatus> {
         let peers = self.shared.peers();
         let mut status: Vec<_> = peers.values().map(State::status).collect();
-        status.sort_by(|a, b| (a.address, &a.server).cmp(&(b.address, &b.server)));
+        status.sort_by(|a, b| (&a.address, &a.server).cmp(&(&b.address, &b.server)));
         status
     }
 }
@@ -360,11 +361,11 @@ impl Drop for Links {
 
 impl State {
     /// The server may listen at these addresses from now on.
-    fn set_addresses(&mut self, addresses: Vec<SocketAddr>) {
+    fn set_addresses(&mut self, addresses: Vec<PeerAddress>) {
         if addresses == self.addresses {
             return;
         }
-        let before = std::mem::replace(&mut self.addresses, addresses)[self.tried];
+        let before = std::mem::replace(&mut self.addresses, addresses).swap_remove(self.tried);
         let still = self.addresses.iter().position(|address| *address == before);
         // A link that was dialled goes on where it is.
         let is_dialled = self.dialing.is_some() && self.connection.is_some();
@@ -378,7 +379,7 @@ impl State {
             connection.map_or((None, 0), |connection| connection.round_trip_and_queued());
         LinkStatus {
             server: self.key.to_string(),
-            address: self.address(),
+            address: self.address().to_string(),
             up: connection.is_some(),
             state_s: self.since.elapsed().as_secs_f64(),
             why: self.why.clone(),
@@ -461,7 +462,7 @@ impl Shared {
 
     /// Where a server is to be connected to.
     fn peer(&self, key: PublicKey) -> Option<Peer> {
-        let address = self.peers().get(&key.to_bytes())?.address();
+        let address = self.peers().get(&key.to_bytes())?.address().clone();
         Some(Peer { key, address })
     }
 
@@ -477,7 +478,7 @@ impl Shared {
             }
             state.why = why;
         }
-        if state.address() == peer.address {
+        if *state.address() == peer.address {
             state.tried = (state.tried + 1) % state.addresses.len();
         }
     }

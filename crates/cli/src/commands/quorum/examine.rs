@@ -349,7 +349,8 @@ async fn running(config: &Config, store: Option<&Examined>) -> Vec<Finding> {
     findings
 }
 
-/// The servers with which this one has links, by the configuration and by what it has.
+/// The servers with which this one has links, by the configuration, whose addresses go before those
+/// that the groups have signed, and by what it has.
 fn all_peers(config: &Config, store: Option<&Examined>) -> Vec<Peer> {
     let share = config.share.as_ref().map(|share| config.config_dir.join(share));
     let share = share.and_then(|path: PathBuf| read_share_file(&path).ok());
@@ -363,8 +364,9 @@ fn all_peers(config: &Config, store: Option<&Examined>) -> Vec<Peer> {
     }
     let members = groups.into_iter().flat_map(Group::members);
     let mut peers: Vec<Peer> = Vec::new();
-    let members = members.map(|member| Peer { key: member.identity, address: member.address });
-    for peer in members.chain(config.peers.iter().copied()) {
+    let members =
+        members.map(|member| Peer { key: member.identity, address: member.address.into() });
+    for peer in config.peers.iter().cloned().chain(members) {
         if peers.iter().all(|known| known.key != peer.key) {
             peers.push(peer);
         }

@@ -23,6 +23,11 @@ pub(super) const METRICS: &[Metric<Named>] = &[
         samples.add(&[], status.0.health.height);
     }),
     gauge(
+        "sunder_quorum_servers_without_vote",
+        "The servers of the group without a vote in the agreement log.",
+        |status, samples| samples.add(&[], status.0.without_vote.len()),
+    ),
+    gauge(
         "sunder_quorum_waiting_seconds",
         "For how long entries have waited to be committed.",
         |status, samples| samples.add(&[], status.0.health.waiting_s.unwrap_or(0)),

@@ -24,9 +24,21 @@ pub(super) fn page(now: &Status, _before: Option<&Status>) -> String {
             None => format!("wrong: {problem}\n"),
         },
     };
+    let warning = match &now.health.warning[..] {
+        "" => String::new(),
+        warning => format!("warning: {warning}\n"),
+    };
+    let without_vote: Vec<String> = now.without_vote.iter().map(ToString::to_string).collect();
+    let without_vote = match &without_vote[..] {
+        [] => String::new(),
+        servers => format!("without a vote in the log: {}\n", servers.join(", ")),
+    };
     let signed = format!("signed {}, refused {}\n", now.signed, now.refused);
     let refresh = now.refresh.as_ref().map_or(String::new(), refresh);
-    format!("{head}\n{problem}{signed}{refresh}\n{}", aligned(&SIDES, &links(&now.links)))
+    format!(
+        "{head}\n{problem}{warning}{without_vote}{signed}{refresh}\n{}",
+        aligned(&SIDES, &links(&now.links))
+    )
 }
 
 /// What is known about a refresh, in one line or two.

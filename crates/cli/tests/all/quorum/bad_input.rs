@@ -148,7 +148,7 @@ fn hello(runtime: &Runtime, from: SecretKey, to: PublicKey) -> [u8; HELLO_LEN] {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let _guard = runtime.enter();
     let (links, _inboxes) = Links::start(from, Vec::new());
-    links.set_peers(&[Peer { key: to, address: listener.local_addr().unwrap() }]);
+    links.set_peers(&[Peer { key: to, address: listener.local_addr().unwrap().into() }]);
     let mut hello = [0; HELLO_LEN];
     listener.accept().unwrap().0.read_exact(&mut hello).unwrap();
     hello
@@ -158,7 +158,7 @@ fn hello(runtime: &Runtime, from: SecretKey, to: PublicKey) -> [u8; HELLO_LEN] {
 fn outsiders_are_refused() {
     let attack = Attack::new();
     let state = attack.state();
-    let (target, address) = (public(attack.target), attack.peer().address);
+    let (target, address) = (public(attack.target), &attack.group.addresses[attack.target - 1]);
     // A key of no server of the group, or of none any more.
     let stranger = (5..200).find(|it| public(*it).to_bytes() < target.to_bytes()).unwrap();
     let is_called = |it: &usize| public(*it).to_bytes() > public(stranger).to_bytes();

@@ -60,7 +60,8 @@ impl LocalService for Refusing {
         let problem = "none".to_owned();
         let (epoch, height, waiting_s, connected, needed) = (None, 0, None, 0, 1);
         let (ok, problem_s) = (false, None);
-        Health { ok, problem, problem_s, epoch, height, waiting_s, connected, needed }
+        let warning = String::new();
+        Health { ok, problem, problem_s, warning, epoch, height, waiting_s, connected, needed }
     }
 
     fn refused(&self, request: &'static str, reason: &str) {

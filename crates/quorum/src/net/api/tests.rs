@@ -83,7 +83,8 @@ impl LocalService for Fake {
         let problem = if self.is_ill { "no shares" } else { "" }.to_owned();
         let (epoch, height, waiting_s, connected, needed) = (Some(1), 7, None, 3, 1);
         let (ok, problem_s) = (!self.is_ill, self.is_ill.then_some(5));
-        Health { ok, problem, problem_s, epoch, height, waiting_s, connected, needed }
+        let warning = String::new();
+        Health { ok, problem, problem_s, warning, epoch, height, waiting_s, connected, needed }
     }
 
     fn refused(&self, request: &'static str, reason: &str) {

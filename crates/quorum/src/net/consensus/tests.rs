@@ -114,7 +114,7 @@ async fn servers(numbers: impl IntoIterator<Item = u8>, sets: Sets) -> Vec<Serve
 fn link(servers: &[Server]) {
     let peers: Vec<_> = servers
         .iter()
-        .map(|server| Peer { key: secret(server.number).public(), address: server.address })
+        .map(|server| Peer { key: secret(server.number).public(), address: server.address.into() })
         .collect();
     for server in servers {
         server.links.set_peers(&peers);

@@ -35,7 +35,7 @@ pub(super) async fn dial(
     peer: &Peer,
     generator: &mut Generator,
 ) -> Result<(TcpStream, Session), ConnectError> {
-    let mut stream = TcpStream::connect(peer.address).await?;
+    let mut stream = peer.address.connect().await?;
     set_options(&stream);
     let (dialer, hello) = Dialer::new(own, &peer.key, ephemeral(generator)?);
     stream.write_all(&hello).await?;

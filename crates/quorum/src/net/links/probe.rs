@@ -6,7 +6,6 @@ use std::time::Duration;
 use keys::SecretKey;
 use sharing::Generator;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::connection::ephemeral;
@@ -59,7 +58,7 @@ pub async fn probe(own: &SecretKey, peer: &Peer) -> Probe {
 }
 
 async fn greet(own: &SecretKey, peer: &Peer) -> Result<(), ConnectError> {
-    let mut stream = TcpStream::connect(peer.address).await?;
+    let mut stream = peer.address.connect().await?;
     let (dialer, hello) = Dialer::new(own, &peer.key, ephemeral(&mut Generator::system())?);
     stream.write_all(&hello).await?;
     let mut reply = [0; REPLY_LEN];

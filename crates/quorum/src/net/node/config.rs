@@ -8,7 +8,7 @@ use keys::PublicKey;
 use service::config::{Key, Keys, Problem, Problems, Table, key, read};
 
 use crate::net::api::SocketAccess;
-use crate::net::links::Peer;
+use crate::net::links::{Peer, PeerAddress};
 use crate::net::store::audit;
 use crate::protocol::policy::Rule;
 use crate::protocol::refresh::Delays;
@@ -225,8 +225,8 @@ fn listen(table: &Table<'_>) -> Option<Vec<SocketAddr>> {
 fn read_peer(table: &Table<'_>) -> Option<Peer> {
     let fix = "give the 64 digits that `sunder quorum identity FILE` says on that server";
     let key = table.require("identity").and_then(|it| it.parsed_or::<PublicKey>(fix));
-    let fix = "give an IP address and a port";
-    let address = table.require("address").and_then(|it| it.parsed_or::<SocketAddr>(fix));
+    let fix = "give an IP address or the name of a host, and a port";
+    let address = table.require("address").and_then(|it| it.parsed_or::<PeerAddress>(fix));
     Some(Peer { key: key?, address: address? })
 }
 

@@ -372,9 +372,9 @@ where
     /// Links with the servers of the groups, and with those of the configuration, whose addresses
     /// go before those that the groups have signed.
     fn connect(&self) {
-        let peer = |member: &Member| Peer { key: member.identity, address: member.address };
+        let peer = |member: &Member| Peer { key: member.identity, address: member.address.into() };
         let signed = self.members.iter().map(peer);
-        let peers: Vec<Peer> = self.configured_peers.iter().copied().chain(signed).collect();
+        let peers: Vec<Peer> = self.configured_peers.iter().cloned().chain(signed).collect();
         self.links.set_peers(&peers);
     }
 

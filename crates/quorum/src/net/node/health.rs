@@ -4,15 +4,19 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-use super::status::Shared;
+use super::status::{Shared, without_vote};
 use super::watch::Line;
 use crate::net::api::Health;
 use crate::net::links::LinkStatus;
+use crate::protocol::combination::ServerIndex;
 use crate::protocol::server::{Behind, EpochStatus};
 
 /// How long entries may wait for the next height of a log that makes progress, and an entry of this
 /// server until it is committed.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a link is down until that is told.
+const LINK_DELAY_S: f64 = 3.0;
 
 impl Shared {
     /// How the server is doing.
@@ -21,19 +25,26 @@ impl Shared {
         let members = self.start().map(|start| start.header().group.members());
         let members: Vec<String> =
             members.into_iter().flatten().map(|member| member.identity.to_string()).collect();
-        let in_group = |link: &&LinkStatus| members.contains(&link.server);
+        let index = |link: &LinkStatus| {
+            let index = members.iter().position(|member| *member == link.server);
+            index.and_then(|index| u8::try_from(index).ok()).map(ServerIndex)
+        };
+        let in_group = |link: &&LinkStatus| index(link).is_some();
         let (up, down): (Vec<_>, Vec<_>) = links.iter().filter(in_group).partition(|link| link.up);
+        let connected: Vec<ServerIndex> = up.iter().filter_map(|link| index(link)).collect();
         let waiting = self.waiting(now);
         let behind = self.server.as_ref().and_then(|server| server.behind);
         let problem = match &self.watch.store {
             Some(problem) => problem.clone(),
-            None => problem(epoch, behind, up.len(), &down, waiting),
+            None => problem(epoch, behind, &connected, &down, waiting),
         };
+        let warning = if problem.is_empty() { warning(epoch, &down) } else { String::new() };
         let since = self.watch.since.filter(|_| !problem.is_empty());
         Health {
             ok: problem.is_empty(),
             problem_s: since.map(|since| now.saturating_duration_since(since).as_secs()),
             problem,
+            warning,
             epoch: epoch.filter(|epoch| epoch.has_shares).map(|epoch| epoch.epoch),
             height: self.server.as_ref().map_or(0, |server| server.height.0),
             waiting_s: waiting.map(|waiting| waiting.as_secs()),
@@ -62,7 +73,7 @@ impl Shared {
 fn problem(
     epoch: Option<&EpochStatus>,
     behind: Option<Behind>,
-    connected: usize,
+    connected: &[ServerIndex],
     down: &[&LinkStatus],
     waiting: Option<Duration>,
 ) -> String {
@@ -83,7 +94,7 @@ fn problem(
     let servers: Vec<String> = down.iter().map(|link| without_link(link)).collect();
     let servers = servers.join(", ");
     if !epoch.has_shares {
-        let needed = epoch.faulty + 1;
+        let (connected, needed) = (connected.len(), epoch.faulty + 1);
         return if connected < needed {
             format!(
                 "it has no shares, and {connected} others are connected of the {needed} from which \
@@ -93,17 +104,45 @@ fn problem(
             "it has no shares: it recovers them from others".into()
         };
     }
-    let needed = 2 * epoch.faulty;
-    if connected < needed {
+    let has_vote = |server: &&ServerIndex| !epoch.without_vote.contains(server);
+    let votes = epoch.index.iter().chain(connected).filter(has_vote).count();
+    let needed = 2 * epoch.faulty + 1;
+    if votes < needed {
+        let without: Vec<String> =
+            without_vote(Some(epoch)).iter().map(ToString::to_string).collect();
+        let start = (!servers.is_empty()).then(|| format!("start {servers}"));
+        let without =
+            (!without.is_empty()).then(|| format!("without a vote: {}", without.join(", ")));
+        let what: Vec<String> = start.into_iter().chain(without).collect();
         return format!(
-            "{connected} others are connected, and the log needs {needed}: start {servers}"
+            "{votes} servers with a vote are connected, and the log needs {needed}: {}",
+            what.join("; ")
         );
     }
     if let Some(waiting) = waiting.filter(|waiting| *waiting >= PROGRESS_TIMEOUT) {
         let seconds = waiting.as_secs();
-        return format!("entries have waited for {seconds} s: see which servers are down");
+        return format!(
+            "entries have waited for {seconds} s, with {votes} votes connected: see what the logs of \
+             the other servers say"
+        );
     }
     String::new()
+}
+
+/// What is wrong with others, if this server can sign.
+fn warning(epoch: Option<&EpochStatus>, down: &[&LinkStatus]) -> String {
+    let Some(epoch) = epoch.filter(|epoch| epoch.index.is_some()) else { return String::new() };
+    // Links need a moment after a start.
+    let lasts = |link: &&&LinkStatus| link.state_s >= LINK_DELAY_S;
+    let down: Vec<String> = down.iter().filter(lasts).map(|link| without_link(link)).collect();
+    if down.is_empty() {
+        return String::new();
+    }
+    let left = epoch.faulty.saturating_sub(down.len());
+    format!(
+        "{left} more servers may fail: start {}, or name its address as a [[peer]] if it has moved",
+        down.join(", ")
+    )
 }
 
 /// A server without a link, since when, and why.
@@ -122,9 +161,10 @@ mod tests {
             epoch: 1,
             servers: 4,
             faulty: 1,
-            index: Some(crate::protocol::combination::ServerIndex(0)),
+            index: Some(ServerIndex(0)),
             has_shares: true,
             is_header_signed: true,
+            without_vote: vec![ServerIndex(3)],
             approvals: Vec::new(),
             cancelled: Vec::new(),
             run: None,
@@ -139,12 +179,18 @@ mod tests {
             queued_bytes: 0,
             refused_messages: 0,
         };
-        let said = problem(Some(&epoch), None, 1, &[&link, &link], None);
+        let said = problem(Some(&epoch), None, &[ServerIndex(1)], &[&link, &link], None);
         assert_eq!(
             said,
-            "1 others are connected, and the log needs 2: start 192.0.2.1:6530 (down for 12 s: \
-             refused), 192.0.2.1:6530 (down for 12 s: refused)"
+            "2 servers with a vote are connected, and the log needs 3: start 192.0.2.1:6530 (down \
+             for 12 s: refused), 192.0.2.1:6530 (down for 12 s: refused); without a vote: 4"
         );
-        assert_eq!(problem(Some(&epoch), None, 2, &[&link], None), "");
+        assert_eq!(warning(Some(&epoch), &[&LinkStatus { state_s: 1.0, ..link.clone() }]), "");
+        assert!(warning(Some(&epoch), &[&link]).starts_with("0 more servers may fail: start 192"));
+        let three = [ServerIndex(1), ServerIndex(2)];
+        assert_eq!(problem(Some(&epoch), None, &three, &[&link], None), "");
+        // A server that is connected and has no vote does not help.
+        let said = problem(Some(&epoch), None, &[ServerIndex(1), ServerIndex(3)], &[], None);
+        assert!(said.ends_with("the log needs 3: without a vote: 4"), "{said}");
     }
 }

@@ -106,13 +106,13 @@ mod tests {
             let listening = listen([(Ipv4Addr::LOCALHOST, 0).into()], &[]).await.unwrap();
             let address = listening[0].address().unwrap();
             let (links, [_, signing, refresh]) = Links::start(secret(number), listening);
-            let peer = Peer { key: secret(number).public(), address };
+            let peer = Peer { key: secret(number).public(), address: address.into() };
             ends.push((links, Incoming::new(signing, refresh), peer));
         }
         let (flooding, _, flooder) = ends.pop().unwrap();
         let (links, mut incoming, own) = ends.pop().unwrap();
-        flooding.set_peers(&[own]);
-        links.set_peers(&[flooder]);
+        flooding.set_peers(std::slice::from_ref(&own));
+        links.set_peers(std::slice::from_ref(&flooder));
         let first = timeout(LIMIT, incoming.next()).await.unwrap();
         incoming.take(first);
         let message = Bytes::from(vec![7; 1000]);

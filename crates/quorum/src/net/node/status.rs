@@ -53,6 +53,9 @@ pub struct Status {
     pub has_shares: bool,
     /// Whether the group has signed the epoch's header.
     pub header_signed: bool,
+    /// The numbers of the group's servers that have no vote in the log, from 1.
+    #[serde(default)]
+    pub without_vote: Vec<u64>,
     /// The refresh that is under way, or the last one.
     pub refresh: Option<Refresh>,
     /// The messages that were signed for local users.
@@ -132,6 +135,12 @@ impl Shared {
         self.oldest = progress.and_then(|it| Some((it.oldest?, now)));
         (self.server, self.progress) = (Some(server), progress);
     }
+}
+
+/// The numbers of the servers without a vote, from 1.
+pub(super) fn without_vote(epoch: Option<&EpochStatus>) -> Vec<u64> {
+    let servers = epoch.into_iter().flat_map(|epoch| &epoch.without_vote);
+    servers.map(|server| u64::from(server.0) + 1).collect()
 }
 
 /// A refresh that is over.
@@ -244,6 +253,7 @@ impl Handle {
             faulty: faulty as u64,
             index: epoch.and_then(|epoch| epoch.index).map(|index| u64::from(index.0) + 1),
             has_shares: epoch.is_some_and(|epoch| epoch.has_shares),
+            without_vote: without_vote(epoch),
             header_signed: epoch.is_some_and(|epoch| epoch.is_header_signed),
             refresh,
             signed: shared.signed,

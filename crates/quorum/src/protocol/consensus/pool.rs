@@ -194,9 +194,10 @@ impl Pool {
         own.map(|waiting| &waiting.entry)
     }
 
-    /// Since when the oldest entry of a server has waited.
+    /// Since when the oldest entry of a server has waited that may be committed at this height. Of
+    /// the others many never are, as what was submitted for a refresh that is over.
     pub(super) fn oldest_of(&self, source: Address) -> Option<Duration> {
-        self.waiting.iter().find(|waiting| waiting.source == source).map(|waiting| waiting.since)
+        self.admitted().find(|waiting| waiting.source == source).map(|waiting| waiting.since)
     }
 
     /// As many entries as fit in one value: servers take turns, each with its oldest first.
@@ -285,6 +286,16 @@ mod tests {
         assert_eq!(pool.add(OTHER, entry("one more"), Duration::ZERO), Err(NotTaken::Full));
         // One of the largest length fits in a value; with their lengths, two do not.
         assert_eq!(pool.batch().len(), 1);
+    }
+
+    /// What can be committed at a later height only, if at all, does not wait for this one.
+    #[test]
+    fn entries_of_other_heights_do_not_wait() {
+        let mut pool = Pool::new(EntryCheck::new(|_| Admission::Later));
+        assert_eq!(pool.submit(OWN, entry("a"), Duration::ZERO), Ok(true));
+        assert_eq!((pool.len(), pool.oldest_of(OWN)), (0, None));
+        pool.begin(EntryCheck::anything(), Duration::ZERO);
+        assert_eq!((pool.len(), pool.oldest_of(OWN)), (1, Some(Duration::ZERO)));
     }
 
     #[test]

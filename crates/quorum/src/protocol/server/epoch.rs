@@ -98,6 +98,7 @@ impl Epoch {
             index: self.index,
             has_shares: self.shares.is_some(),
             is_header_signed: self.is_header_signed(),
+            without_vote: combination.servers().filter(|it| !self.has_vote(*it)).collect(),
             approvals: self.approvals(),
             cancelled: self.board.cancellations().iter().copied().collect(),
             run,

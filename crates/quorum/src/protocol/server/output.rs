@@ -307,6 +307,9 @@ pub struct EpochStatus {
     pub has_shares: bool,
     /// Whether the group has signed the epoch's header.
     pub is_header_signed: bool,
+    /// The members without a vote in the log: they have lost its file, or joined late, and their
+    /// new voting keys are not registered yet.
+    pub without_vote: Vec<ServerIndex>,
     /// The members that have approved a refresh in this run: in groups of those that have approved
     /// the same one, the largest first.
     pub approvals: Vec<Vec<ServerIndex>>,

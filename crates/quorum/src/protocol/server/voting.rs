@@ -12,6 +12,7 @@ use super::change::Change;
 use super::epoch::Epoch;
 use super::output::Output;
 use crate::protocol::agreed::{Height, LogLife};
+use crate::protocol::combination::ServerIndex;
 use crate::protocol::voting::VotingSecret;
 
 impl Server {
@@ -91,6 +92,15 @@ impl Server {
 }
 
 impl Epoch {
+    /// Whether a member has a vote from the next height on.
+    pub(super) fn has_vote(&self, server: ServerIndex) -> bool {
+        if self.index == Some(server) {
+            self.is_voting_registered()
+        } else {
+            self.board.voting()[usize::from(server.0)].is_some()
+        }
+    }
+
     /// Whether this server's voting key counts from the next height on.
     fn is_voting_registered(&self) -> bool {
         let registered = self.index.and_then(|index| self.board.voting()[usize::from(index.0)]);
