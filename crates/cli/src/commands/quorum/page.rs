@@ -91,7 +91,7 @@ fn links(links: &[LinkStatus]) -> Vec<[String; 5]> {
         let round_trip = link.round_trip_ms.map(|ms| format!("{ms:.1} ms"));
         let server = link.server.chars().take(8).collect();
         let round_trip = round_trip.unwrap_or_else(|| UNKNOWN.into());
-        [link.address.to_string(), server, state, round_trip, link.queued_bytes.to_string()]
+        [link.address.clone(), server, state, round_trip, link.queued_bytes.to_string()]
     };
     std::iter::once(head).chain(links.iter().map(row)).collect()
 }
