@@ -3,6 +3,8 @@
 use std::env;
 use std::time::Instant;
 
+use quorum::api::ClientError;
+
 use crate::cluster::{Cluster, FIRST, SECOND, SERVERS};
 use crate::refreshes::{MAX_PAUSE, Outcome, Step, Worst};
 
@@ -83,7 +85,8 @@ fn killed(
         cluster.kill(victim);
     }
     let is_alone = victims.len() == 1;
-    if step == Step::Approving && is_alone {
+    // Without a new server nobody may approve.
+    if step == Step::Approving && is_alone && !to.contains(&victims[0]) {
         // The command of an operator is repeated until the refresh is seen.
         let other = cluster.group.iter().rev().find(|it| !victims.contains(it));
         cluster.approve(*other.unwrap(), &to);
@@ -98,8 +101,11 @@ fn killed(
     if step == Step::Approving {
         for server in approving {
             cluster.until("it answers", || cluster.status(server).is_some());
-            // If the refresh is over, it is refused.
-            let _ = cluster.try_approve(server, &to);
+            // If the refresh is over, it is refused. Until the new servers listen, too.
+            cluster.until("it may approve", || match cluster.try_approve(server, &to) {
+                Err(ClientError::Refused { status: 503, .. }) => cluster.is_at(Step::Open),
+                _ => true,
+            });
         }
     }
     let outcome = cluster.refreshed(to, since);

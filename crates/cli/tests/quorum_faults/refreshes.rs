@@ -104,10 +104,14 @@ impl Cluster {
         if self.group == FIRST { SECOND.into() } else { FIRST.into() }
     }
 
-    /// Approves a refresh to a group at a server.
+    /// Approves a refresh to a group at a server: again, as an operator does, if a new server seems
+    /// not to answer.
     pub(crate) fn approve(&self, server: usize, group: &[usize]) {
-        let approved = self.try_approve(server, group);
-        approved.unwrap_or_else(|error| panic!("server {server}: {error}{}", self.logs()));
+        self.until("it is approved", || match self.try_approve(server, group) {
+            Err(ClientError::Refused { status: 503, .. }) => false,
+            Err(error) => panic!("server {server}: {error}{}", self.logs()),
+            Ok(()) => true,
+        });
     }
 
     /// The same, at a server that may have done it.

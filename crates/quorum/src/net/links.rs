@@ -4,6 +4,7 @@
 //! A message to a server without a link is not kept: protocols send again what matters when they
 //! hear [`Inbound::Up`].
 
+mod accept;
 mod connection;
 mod peer_address;
 mod probe;
@@ -17,19 +18,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use keys::{PublicKey, SecretKey};
 use serde::{Deserialize, Serialize};
-use service::accept::RoundRobin;
-use service::connection_limiter::ConnectionLimiter;
-use service::listening::{Listening, set_options};
+use service::listening::Listening;
 use service::log::LogRateLimiter;
 use sharing::{Generator, RandomError};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-use crate::protocol::link::backoff::{Backoff, dials};
+use crate::protocol::link::backoff::{Attempt, Backoff, dials};
 use crate::protocol::link::handshake::Session;
 pub use crate::protocol::link::{
     HandshakeError, Lane, LaneError, LinkError, MAX_MESSAGE_LEN, MAX_URGENT_LEN, SendError, Topic,
@@ -41,11 +40,9 @@ pub use probe::{Probe, probe};
 /// How long a connection may take until both ends are proven.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The largest number of handshakes of those who connect at a time.
-const MAX_HANDSHAKES: usize = 128;
-
-/// The largest number of them from one source: all servers of two groups may be on one host.
-const MAX_HANDSHAKES_OF_SOURCE: usize = 32;
+/// The least time between two attempts to connect to a server, when it has asked for one or moved.
+/// Anybody may repeat what it has asked.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many lines about the link with one server are logged in 10 s: a faulty server may connect
 /// and disconnect as often as it likes. A line says how many there were since the one before it.
@@ -243,7 +240,7 @@ impl Links {
         let (named, refused_connections) = (Notify::new(), AtomicU64::new(0));
         let shared = Shared { own, start, inboxes, sent, peers, refused_connections, named };
         let shared = Arc::new(shared);
-        let accepting = tokio::spawn(accept(Arc::clone(&shared), listening)).abort_handle();
+        let accepting = tokio::spawn(accept::run(Arc::clone(&shared), listening)).abort_handle();
         (
             Self { shared, accepting },
             channels.map(|(_, received)| Inbox { again: VecDeque::new(), received }),
@@ -277,6 +274,9 @@ impl Links {
                         let dialing = dial(Arc::clone(&self.shared), key, Arc::clone(&moved));
                         tokio::spawn(dialing).abort_handle()
                     });
+                    if dialing.is_none() {
+                        self.ask_for_connection(key, &addresses[0]);
+                    }
                     place.insert(State {
                         key,
                         addresses,
@@ -293,6 +293,13 @@ impl Links {
             }
         }
         self.shared.named.notify_one();
+    }
+
+    /// Asks a server that connects here to do it soon, if it has given that up.
+    fn ask_for_connection(&self, key: PublicKey, address: &PeerAddress) {
+        let (shared, peer) = (Arc::clone(&self.shared), Peer { key, address: address.clone() });
+        // It is refused, and heard.
+        tokio::spawn(async move { _ = probe(&shared.own, &peer).await });
     }
 
     /// The identity of this server.
@@ -399,9 +406,20 @@ impl Shared {
         self.start.elapsed()
     }
 
-    /// Whether the server with this key may connect here.
+    /// Whether the server with this key may connect here. If it is to be connected to from here,
+    /// and wants that, this happens at once.
     fn expects(&self, key: &PublicKey) -> bool {
-        dials(key, &self.own.public()) && self.peers().contains_key(&key.to_bytes())
+        let peers = self.peers();
+        let Some(state) = peers.get(&key.to_bytes()) else { return false };
+        if state.dialing.is_some() && state.connection.is_none() {
+            state.moved.notify_one();
+        }
+        dials(key, &self.own.public())
+    }
+
+    /// Whether this server has a link with the one with this key, or is to have one.
+    fn knows(&self, key: &PublicKey) -> bool {
+        self.peers().contains_key(&key.to_bytes())
     }
 
     /// Tells all inboxes.
@@ -489,8 +507,9 @@ async fn dial(shared: Arc<Shared>, key: PublicKey, moved: Arc<Notify>) {
     let mut backoff = Backoff::default();
     let mut generator = Generator::system();
     while let Some(peer) = shared.peer(key) {
+        let begun = Instant::now();
         let connecting = connection::dial(&shared.own, &peer, &mut generator);
-        let mut lasted = None;
+        let mut ended = Attempt::Failed;
         match timeout(HANDSHAKE_TIMEOUT, connecting).await.unwrap_or(Err(ConnectError::TimedOut)) {
             Ok((stream, session)) => {
                 let opened = Instant::now();
@@ -498,58 +517,22 @@ async fn dial(shared: Arc<Shared>, key: PublicKey, moved: Arc<Notify>) {
                     // It ends by being dropped.
                     let _ = end.await;
                 }
-                lasted = Some(opened.elapsed());
+                ended = Attempt::Lasted(opened.elapsed());
             }
-            Err(error) => shared.failed(&peer, &error),
+            Err(error) => {
+                if matches!(error, ConnectError::Handshake(HandshakeError::NotExpected)) {
+                    ended = Attempt::Refused;
+                }
+                shared.failed(&peer, &error);
+            }
         }
         let random = generator.array().map_or(0, |[random]| random);
         tokio::select! {
-            () = sleep(backoff.pause(lasted, random)) => {}
-            () = moved.notified() => backoff = Backoff::default(),
-        }
-    }
-}
-
-/// Accepts connections. Who has not proven its key takes one of a bounded number of places.
-async fn accept(shared: Arc<Shared>, listening: Vec<Listening>) {
-    // Until then connections wait in the queue: a server that starts refuses no other of its group.
-    shared.named.notified().await;
-    let mut handshakes = ConnectionLimiter::new(MAX_HANDSHAKES, MAX_HANDSHAKES_OF_SOURCE);
-    let mut round_robin = RoundRobin::default();
-    let mut evicted = LogRateLimiter::default();
-    let refused = Arc::new(Mutex::new(LogRateLimiter::default()));
-    loop {
-        tokio::select! {
-            (_, stream, address) = round_robin.accept(&listening) => {
-                let (shared, refused) = (Arc::clone(&shared), Arc::clone(&refused));
-                let handshake = async move {
-                    set_options(&stream);
-                    let answering =
-                        connection::answer(&shared.own, stream, |key| shared.expects(key));
-                    let answered = timeout(HANDSHAKE_TIMEOUT, answering).await;
-                    match answered.unwrap_or(Err(ConnectError::TimedOut)) {
-                        Ok((stream, session)) => _ = shared.open(stream, session),
-                        Err(error) => {
-                            shared.refused_connections.fetch_add(1, Ordering::Relaxed);
-                            let mut refused =
-                                refused.lock().unwrap_or_else(PoisonError::into_inner);
-                            if let Some(so_often) = refused.happened_of(8) {
-                                warn!(%address, %error, so_often, "connection refused");
-                            }
-                        }
-                    }
-                };
-                if let Some(source) = handshakes.spawn(address.ip(), handshake)
-                    && let Some(closed) = evicted.happened()
-                {
-                    warn!(
-                        %source, closed,
-                        "connections closed before their ends were proven: too many at once; a \
-                         firewall can keep their source out"
-                    );
-                }
+            () = sleep(backoff.pause(ended, random)) => {}
+            () = moved.notified() => {
+                backoff = Backoff::default();
+                sleep_until(begun + MIN_INTERVAL).await;
             }
-            () = handshakes.join_next() => {}
         }
     }
 }

@@ -36,7 +36,7 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
 /// The longest path of a Unix socket, in bytes.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// The findings. The servers that it asks log a refused connection.
+/// The findings. The servers that it asks may log a refused connection.
 pub(super) fn findings(config: &Config) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     let identity = identity(&config.config_dir.join(&config.identity), &mut findings);

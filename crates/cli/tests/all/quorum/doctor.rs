@@ -82,5 +82,8 @@ fn doctor_names_what_is_wrong_with_a_server_of_a_quorum() {
     assert!(said.contains(": nobody listens there"), "{said}");
     servers.truncate(1);
     let (said, code) = wrong(&group, &config);
-    assert!(said.contains("error server: 1 servers with a vote are connected") && code == Some(1), "{said}");
+    assert!(
+        said.contains("error server: 1 servers with a vote are connected") && code == Some(1),
+        "{said}"
+    );
 }

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{Read, Write as _};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use keys::SecretKey;
+use quorum::links::Links;
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 use crate::common::sunder;
 
@@ -113,6 +117,27 @@ impl Group {
             .spawn()
             .unwrap();
         Server(child)
+    }
+
+    /// Waits until a server that was started listens.
+    pub(super) fn wait_until_listening(&self, number: usize) {
+        let address = &self.addresses[number - 1];
+        wait_until("it listens", || TcpStream::connect(address).is_ok());
+    }
+
+    /// Servers that answer who connects, and do nothing else until this is dropped.
+    pub(super) fn answer_only(&self, numbers: RangeInclusive<usize>) -> (Vec<Links>, Runtime) {
+        let runtime = Runtime::new().unwrap();
+        let answering = async |number: usize| {
+            let address = self.addresses[number - 1].parse().unwrap();
+            let listening = service::listening::listen([address], &[]).await.unwrap();
+            let key = SecretKey::new(&[u8::try_from(number).unwrap(); 32]);
+            let (links, _) = Links::start(key, listening);
+            links.set_peers(&[]);
+            links
+        };
+        let links = numbers.map(|number| runtime.block_on(answering(number))).collect();
+        (links, runtime)
     }
 
     /// Runs a command that succeeds, and returns what it prints.

@@ -34,6 +34,14 @@ fn four_processes_sign_without_one_of_them_and_move_the_key_to_four_others() {
     servers.push(group.start(2));
     group.wait_until_healthy([2]);
 
+    // No server is approved that does not answer, as one with a wrong digit in its address.
+    let approve = ["quorum", "refresh", "--no-wait", "--socket", "1.api", "--to", "new.toml"];
+    let said = error_of(group.place.path(), &approve, 1);
+    assert!(said.contains("new servers do not answer: "), "{said}");
+    assert_eq!(said.matches(": nobody listens there").count(), 4, "{said}");
+    servers.extend((5..=8).map(|number| group.start(number)));
+    (5..=8).for_each(|it| group.wait_until_listening(it));
+
     // A refresh that is approved is given up by two of four.
     group.run(&["backup", "--config", "1.toml", "backup"]);
     group.run(&["refresh", "--no-wait", "--socket", "1.api", "--to", "new.toml"]);
@@ -48,7 +56,6 @@ fn four_processes_sign_without_one_of_them_and_move_the_key_to_four_others() {
     let said = error_of(group.place.path(), &["quorum", "refresh", "--socket", "1.api"], 2);
     assert!(said.contains("--to"), "{said}");
 
-    servers.extend((5..=8).map(|number| group.start(number)));
     group.run(&["refresh", "--no-wait", "--socket", "1.api", "--to", "new.toml"]);
     let done = group.run(&["refresh", "--socket", "2.api", "--to", "new.toml"]);
     assert_eq!(done, "epoch 2 has begun\n");

@@ -139,6 +139,10 @@ fn nothing_of_an_ended_epoch_is_left_in_memory_or_files() {
 
     // With two of four new servers, the refresh goes on until dealings are checked.
     servers.extend((5..=6).map(|it| (it, group.start(it))));
+    for number in 5..=6 {
+        group.wait_until_listening(number);
+    }
+    let others = group.answer_only(7..=8);
     for socket in ["1.api", "2.api"] {
         group.run(&["refresh", "--no-wait", "--socket", socket, "--to", "new.toml"]);
     }
@@ -176,7 +180,9 @@ fn nothing_of_an_ended_epoch_is_left_in_memory_or_files() {
         assert!(secrets.in_files(&group, &format!("store-{number}")).is_empty());
     }
 
+    drop(others);
     let _others: Vec<Server> = (7..=8).map(|it| group.start(it)).collect();
+    (7..=8).for_each(|it| group.wait_until_listening(it));
     let done = group.run(&["refresh", "--socket", "3.api", "--to", "new.toml"]);
     assert_eq!(done, "epoch 2 has begun\n");
     group.wait_until_healthy(5..=6);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::runtime::Builder;
+use tokio::sync::Notify;
 use tokio::task::yield_now;
 
 use super::server::serve;
@@ -77,7 +78,9 @@ pub fn request(bytes: &[u8]) -> Vec<u8> {
     let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
     let answers = runtime.block_on(async {
         let (mut user, server) = duplex(1 << 20);
-        let serving = tokio::spawn(serve(server, Some(0), Arc::new(Refusing)));
+        let serving = tokio::spawn(async {
+            serve(server, Some(0), Arc::new(Refusing), &Notify::new()).await;
+        });
         let (mut reader, mut writer) = tokio::io::split(&mut user);
         let mut answers = Vec::new();
         let write = async {

@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use keys::trusted::TrustedFolder;
 use service::accept::RoundRobin;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
@@ -34,6 +34,12 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time in which a client has to send a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often a connection is asked to give up its place, while another one waits for it.
+const ASK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// How long a connection without a request keeps its place: the next one may be under way.
+const IDLE_TIME: Duration = Duration::from_millis(200);
 
 /// Who may connect to the socket, and so use the API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,15 +109,16 @@ impl ApiSocket {
         let listener = service::listening::listen_unix(&path, mode)?;
         let task = tokio::spawn(async move {
             let (listeners, mut round_robin) = ([listener], RoundRobin::default());
-            let (free, mut connections) =
-                (Arc::new(Semaphore::new(max_connections)), JoinSet::new());
+            let (free, needed) =
+                (Arc::new(Semaphore::new(max_connections)), Arc::new(Notify::new()));
+            let mut connections = JoinSet::new();
             loop {
-                let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
                 let (_, stream, _) = round_robin.accept(&listeners).await;
-                let service = Arc::clone(&service);
+                let Some(permit) = place(&free, &needed).await else { return };
+                let (service, needed) = (Arc::clone(&service), Arc::clone(&needed));
                 connections.spawn(async move {
                     let user = stream.peer_cred().ok().map(|peer| peer.uid());
-                    serve(stream, user, service).await;
+                    serve(stream, user, service, &needed).await;
                     drop(permit);
                 });
                 while connections.try_join_next().is_some() {}
@@ -121,20 +128,55 @@ impl ApiSocket {
     }
 }
 
-/// Serves one connection of a user.
+/// Waits for the place of a connection. While there is none, asks others to give up theirs.
+async fn place(free: &Arc<Semaphore>, needed: &Notify) -> Option<OwnedSemaphorePermit> {
+    let acquiring = Arc::clone(free).acquire_owned();
+    tokio::pin!(acquiring);
+    loop {
+        match timeout(ASK_INTERVAL, acquiring.as_mut()).await {
+            Ok(acquired) => return acquired.ok(),
+            Err(_) => needed.notify_one(),
+        }
+    }
+}
+
+/// Serves one connection of a user, which may have any number of requests. If its place is needed,
+/// the connection ends: after the answer that is under way, or at once if no request comes.
 pub(super) async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     user: Option<u32>,
     service: Arc<impl LocalService>,
+    needed: &Notify,
 ) {
+    // Since when there is no request.
+    let idle_since = Mutex::new(Some(Instant::now()));
+    let set_idle = |since| *idle_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    let is_awaited = || {
+        let since = *idle_since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.is_some_and(|since| since.elapsed() < IDLE_TIME)
+    };
     let answer = service_fn(|request| {
         let service = Arc::clone(&service);
-        async move { Ok::<_, Infallible>(answer(request, &*service, user).await) }
+        async move {
+            set_idle(None);
+            let answer = answer(request, &*service, user).await;
+            set_idle(Some(Instant::now()));
+            Ok::<_, Infallible>(answer)
+        }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
     let refusing = Arc::clone(&service);
-    let served = http.serve_connection(TokioIo::new(stream), answer).await;
+    let connection = http.serve_connection(TokioIo::new(stream), answer);
+    tokio::pin!(connection);
+    let served = loop {
+        tokio::select! {
+            served = connection.as_mut() => break served,
+            () = needed.notified() => if !is_awaited() {
+                connection.as_mut().graceful_shutdown();
+            },
+        }
+    };
     // A client that disconnects does not want the answer.
     if served.is_err_and(|error| error.is_parse()) {
         refusing.refused("request", "it is not HTTP/1.1");

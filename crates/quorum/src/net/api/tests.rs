@@ -146,6 +146,33 @@ impl Served {
     }
 }
 
+/// As many connections as are served at a time are kept open, without a request or after one.
+#[test]
+fn connections_without_a_request_keep_nobody_out() {
+    let served = Served::new(Fake::default());
+    let mut kept: Vec<UnixStream> = Vec::new();
+    for place in 0..64 {
+        let mut stream = UnixStream::connect(served.path()).unwrap();
+        if place % 2 == 0 {
+            stream.write_all(b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            assert!(stream.read(&mut [0; 1000]).unwrap() > 0);
+        }
+        kept.push(stream);
+    }
+    let begun = std::time::Instant::now();
+    for _ in 0..4 {
+        assert_eq!(served.ask("GET", "/v1/health", b"").0, 200);
+    }
+    // Without it, they wait for the time limit of a request's header, which is 10 s.
+    assert!(begun.elapsed().as_secs() < 8, "{:?}", begun.elapsed());
+    let is_open = |stream: &mut UnixStream| {
+        stream.set_nonblocking(true).unwrap();
+        stream.read(&mut [0; 1000]).is_err()
+    };
+    let open = kept.iter_mut().map(is_open).filter(|is_open| *is_open).count();
+    assert!(open >= 32, "{open} of 64 are left open: no more are closed than places are needed");
+}
+
 fn document() -> Value {
     serde_json::from_str(OPENAPI).unwrap()
 }

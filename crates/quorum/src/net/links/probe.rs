@@ -1,20 +1,22 @@
 //! Whether a server with the right key answers at an address, without a link with it.
 
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Duration;
 
 use keys::SecretKey;
 use sharing::Generator;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::connection::ephemeral;
-use super::{ConnectError, HandshakeError, Peer};
+use super::{ConnectError, HandshakeError, Links, Peer};
 use crate::protocol::link::backoff::dials;
 use crate::protocol::link::handshake::{Dialer, REPLY_LEN};
 
 /// How long a server may take to answer.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is at an address.
 #[derive(Debug)]
@@ -35,7 +37,8 @@ pub enum Probe {
 }
 
 /// Connects to a server as `own`, and ends the handshake before there is a link: a link that a
-/// running server with this key has goes on. The other server logs a refused connection.
+/// running server with this key has goes on. The other server may log a refused connection; if it is
+/// the one that connects, it does so soon.
 pub async fn probe(own: &SecretKey, peer: &Peer) -> Probe {
     let is_dialer = dials(&own.public(), &peer.key);
     match timeout(PROBE_TIMEOUT, greet(own, peer)).await {
@@ -54,6 +57,23 @@ pub async fn probe(own: &SecretKey, peer: &Peer) -> Probe {
         },
         Ok(Err(error)) => Probe::Unreachable(error.to_string()),
         Err(_) => Probe::Unreachable(format!("no answer in {} s", PROBE_TIMEOUT.as_secs())),
+    }
+}
+
+impl Links {
+    /// What is at the addresses of these servers, in their order.
+    pub(in crate::net) async fn probe(&self, peers: Vec<Peer>) -> Vec<(Peer, Probe)> {
+        let mut probing = JoinSet::new();
+        for (place, peer) in peers.into_iter().enumerate() {
+            let shared = Arc::clone(&self.shared);
+            probing.spawn(async move {
+                let found = probe(&shared.own, &peer).await;
+                (place, peer, found)
+            });
+        }
+        let mut found = probing.join_all().await;
+        found.sort_by_key(|(place, ..)| *place);
+        found.into_iter().map(|(_, peer, found)| (peer, found)).collect()
     }
 }
 

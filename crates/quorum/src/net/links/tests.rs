@@ -172,6 +172,27 @@ async fn a_server_that_has_moved_is_found() {
     assert!(status.up && status.address == acceptor.address.to_string(), "{status:?}");
 }
 
+/// A server that has left a group connects again and again, ever more seldom, and is logged once.
+/// When the group wants it again, it connects at once.
+#[tokio::test]
+async fn a_server_that_may_come_back_is_asked() {
+    let (one, other) = (server(0).await, server(1).await);
+    let (mut dialer, mut acceptor) =
+        if dials(&one.peer.key, &other.peer.key) { (one, other) } else { (other, one) };
+    acceptor.links.set_peers(&[]);
+    dialer.links.set_peers(std::slice::from_ref(&acceptor.peer));
+    // The pauses are 0.05 s, and twice as long each time: the next one is longer than 3 s.
+    while acceptor.links.refused_connections() < 8 {
+        sleep(Duration::from_millis(20)).await;
+    }
+    let before = Instant::now();
+    acceptor.links.set_peers(std::slice::from_ref(&dialer.peer));
+    assert_eq!(up(&mut dialer, Topic::Log).await, acceptor.peer.key);
+    assert_eq!(up(&mut acceptor, Topic::Log).await, dialer.peer.key);
+    assert!(before.elapsed() < Duration::from_secs(3), "{:?}", before.elapsed());
+    assert_eq!(acceptor.links.refused_connections(), 8, "what it was asked for is no fault");
+}
+
 #[tokio::test]
 async fn a_server_with_another_key_is_named_and_gets_no_link() {
     let (one, other) = (server(0).await, server(1).await);

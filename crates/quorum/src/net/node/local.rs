@@ -14,9 +14,10 @@ use super::{Handle, lock};
 use crate::net::api::{
     Encoding, Health, LocalService, Refresh, Refusal, RefusalKind, Registered, Witnesses,
 };
+use crate::net::links::{Peer, Probe};
 use crate::net::nodes::parse_nodes;
 use crate::net::store::audit;
-use crate::protocol::group::{Group, Header};
+use crate::protocol::group::{Group, Header, Member};
 use crate::protocol::policy::{self, MessageDigest};
 use crate::protocol::server::{RefreshRefusal, SignRefusal};
 use crate::protocol::wire::Digest;
@@ -99,6 +100,39 @@ impl Handle {
         self.ask(|reply| Command::Reload(Box::new(config), reply)).await
     }
 
+    /// Asks each server of a new group that is not in the current one with the same address: one
+    /// that does not exist, by a wrong digit in the list, would be a member that never answers.
+    async fn find_new_servers(&self, group: &Group) -> Result<(), Refusal> {
+        let known = |member: &&Member| {
+            let shared = lock(&self.shared);
+            let start = shared.start();
+            start.is_some_and(|start| start.header().group.members().contains(member))
+        };
+        let new = group.members().iter().filter(|member| !known(member));
+        let new = new.map(|it| Peer { key: it.identity, address: it.address.into() }).collect();
+        let mut missing = Vec::new();
+        for (peer, found) in self.links.probe(new).await {
+            let why = match found {
+                Probe::Answers | Probe::Connects | Probe::Unknown => continue,
+                Probe::Refused => "nobody listens there".into(),
+                Probe::Other(why) | Probe::Unreachable(why) => why,
+            };
+            missing.push(format!("{} at {}: {why}", peer.key, peer.address));
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let refusal = Refusal::new(
+            RefusalKind::Unavailable,
+            format!(
+                "new servers do not answer: {}; start them, or correct the list",
+                missing.join(", ")
+            ),
+        );
+        self.record_refusal("refresh", &refusal.reason);
+        Err(refusal)
+    }
+
     /// The state of the refresh that was just approved or given up.
     fn refreshing(
         &self,
@@ -169,6 +203,7 @@ impl LocalService for Handle {
             self.record_refusal("refresh", &refusal.reason);
             refusal
         })?;
+        self.find_new_servers(&group).await?;
         let digest =
             Header::first(group.clone(), vec![None; group.members().len()], Digest([0; 32]))
                 .digest();

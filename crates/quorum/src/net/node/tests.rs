@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use keys::{PublicKey, SecretKey};
+use service::listening::listen;
 use sharing::Generator;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
@@ -266,7 +267,7 @@ async fn four_servers_sign_and_move_the_key_to_four_others() {
 }
 
 /// Two operators approve different lists, see why nothing goes on, and give it up; then they
-/// approve one list, whose servers do not run, and give that up as well.
+/// approve one list, whose servers do nothing, and give that up as well.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refresh_says_for_whom_it_waits_and_is_given_up() {
     let world = World::new(8);
@@ -279,6 +280,17 @@ async fn a_refresh_says_for_whom_it_waits_and_is_given_up() {
         refresh.waiting_for.iter().map(|awaited| awaited.server).collect()
     };
 
+    let missing = clients[0].start_refresh(world.nodes(5..=8)).await.unwrap_err().to_string();
+    assert!(missing.starts_with("new servers do not answer: "), "{missing}");
+    assert_eq!(missing.matches(": nobody listens there").count(), 4, "{missing}");
+    // They answer, and know of nobody.
+    let mut idle = Vec::new();
+    for number in 5..=8 {
+        let listening = listen([world.addresses[number - 1]], &[]).await.unwrap();
+        let (links, _) = Links::start(identity(number), listening);
+        links.set_peers(&[]);
+        idle.push(links);
+    }
     clients[0].start_refresh(world.nodes(5..=8)).await.unwrap();
     for client in &clients {
         until("the approval is counted, and all are connected", async || {

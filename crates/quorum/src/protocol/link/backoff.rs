@@ -10,6 +10,10 @@ const FIRST: Duration = Duration::from_millis(50);
 /// The longest pause between attempts. A server that has started again is reached within it.
 const LONGEST: Duration = Duration::from_secs(1);
 
+/// The same after the other end has said that it expects no connection, as those say to a server
+/// that has left their group. When they expect one again, they ask for it.
+const LONGEST_REFUSED: Duration = Duration::from_secs(15);
+
 /// A link that has lasted so long was not refused by its other end.
 const STABLE: Duration = Duration::from_secs(5);
 
@@ -19,6 +23,17 @@ pub(crate) fn dials(own: &PublicKey, peer: &PublicKey) -> bool {
     own.to_bytes() < peer.to_bytes()
 }
 
+/// How an attempt to connect has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// With a link, which has lasted this long.
+    Lasted(Duration),
+    /// The other end expects no connection.
+    Refused,
+    /// Otherwise.
+    Failed,
+}
+
 /// The pauses between the attempts to connect to one server.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
@@ -26,14 +41,14 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// The pause after an attempt that failed, or after a link that has lasted this long. It is
-    /// between half of the longest one and all of it, as `random` decides, so that servers that
-    /// have started together do not connect together.
-    pub(crate) fn pause(&mut self, lasted: Option<Duration>, random: u8) -> Duration {
-        if lasted.is_some_and(|lasted| lasted >= STABLE) {
+    /// The pause after an attempt with this end. It is between half of the longest one and all of
+    /// it, as `random` decides, so that servers that have started together do not connect together.
+    pub(crate) fn pause(&mut self, ended: Attempt, random: u8) -> Duration {
+        if matches!(ended, Attempt::Lasted(time) if time >= STABLE) {
             self.failures = 0;
         }
-        let longest = FIRST.saturating_mul(1 << self.failures.min(8)).min(LONGEST);
+        let limit = if ended == Attempt::Refused { LONGEST_REFUSED } else { LONGEST };
+        let longest = FIRST.saturating_mul(1 << self.failures.min(9)).min(limit);
         self.failures = self.failures.saturating_add(1);
         longest / 2 + longest * u32::from(random) / 512
     }
@@ -57,11 +72,13 @@ mod tests {
     #[test]
     fn pauses_grow_to_a_second_and_start_again_after_a_lasting_link() {
         let mut backoff = Backoff::default();
-        let mut pauses = |lasted, random| backoff.pause(lasted, random).as_millis();
-        assert_eq!([pauses(None, 0), pauses(None, 0), pauses(None, 0)], [25, 50, 100]);
-        let many: Vec<_> = (0..300).map(|_| pauses(None, 255)).collect();
+        let mut pauses = |ended, random| backoff.pause(ended, random).as_millis();
+        let failed = Attempt::Failed;
+        assert_eq!([pauses(failed, 0), pauses(failed, 0), pauses(failed, 0)], [25, 50, 100]);
+        let many: Vec<_> = (0..300).map(|_| pauses(failed, 255)).collect();
         assert!(many.last().is_some_and(|last| (990..=1000).contains(last)), "{many:?}");
-        assert_eq!(pauses(Some(Duration::from_secs(1)), 0), 500);
-        assert_eq!(pauses(Some(STABLE), 0), 25);
+        assert_eq!(pauses(Attempt::Refused, 0), 7500);
+        assert_eq!(pauses(Attempt::Lasted(Duration::from_secs(1)), 0), 500);
+        assert_eq!(pauses(Attempt::Lasted(STABLE), 0), 25);
     }
 }

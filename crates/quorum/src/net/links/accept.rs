@@ -1,0 +1,107 @@
+//! Accepts connections of other servers.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use service::accept::RoundRobin;
+use service::connection_limiter::ConnectionLimiter;
+use service::listening::{Listening, set_options};
+use service::log::LogRateLimiter;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tracing::{debug, warn};
+
+use super::{ConnectError, HANDSHAKE_TIMEOUT, HandshakeError, Shared, connection};
+
+/// The largest number of handshakes of those who connect at a time.
+const MAX_HANDSHAKES: usize = 128;
+
+/// The largest number of them from one source: all servers of two groups may be on one host.
+const MAX_HANDSHAKES_OF_SOURCE: usize = 32;
+
+/// How often a server is named that may not connect, as one that has left the group.
+const NAME_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// How many such servers are known.
+const MAX_NAMED: usize = 256;
+
+/// Which refused connections are logged.
+#[derive(Default)]
+struct Refusals {
+    lines: LogRateLimiter,
+    /// When servers were named last.
+    named: HashMap<[u8; 32], Instant>,
+}
+
+impl Refusals {
+    /// A connection is refused. Returns how many lines it stands for if there is to be one.
+    fn refused(&mut self, error: &ConnectError) -> Option<u64> {
+        if let ConnectError::Handshake(HandshakeError::Unknown(key)) = error {
+            let key = key.to_bytes();
+            if self.named.get(&key).is_some_and(|at| at.elapsed() < NAME_INTERVAL) {
+                return None;
+            }
+            if self.named.len() >= MAX_NAMED {
+                self.named.clear();
+            }
+            self.named.insert(key, Instant::now());
+        }
+        self.lines.happened_of(8)
+    }
+}
+
+/// Accepts connections. Who has not proven its key takes one of a bounded number of places.
+pub(super) async fn run(shared: Arc<Shared>, listening: Vec<Listening>) {
+    // Until then connections wait in the queue: a server that starts refuses no other of its group.
+    shared.named.notified().await;
+    let mut handshakes = ConnectionLimiter::new(MAX_HANDSHAKES, MAX_HANDSHAKES_OF_SOURCE);
+    let mut round_robin = RoundRobin::default();
+    let mut evicted = LogRateLimiter::default();
+    let refusals = Arc::new(Mutex::new(Refusals::default()));
+    loop {
+        tokio::select! {
+            (_, stream, address) = round_robin.accept(&listening) => {
+                let handshake =
+                    shake_hands(Arc::clone(&shared), stream, address, Arc::clone(&refusals));
+                if let Some(source) = handshakes.spawn(address.ip(), handshake)
+                    && let Some(closed) = evicted.happened()
+                {
+                    warn!(
+                        %source, closed,
+                        "connections closed before their ends were proven: too many at once; a \
+                         firewall can keep their source out"
+                    );
+                }
+            }
+            () = handshakes.join_next() => {}
+        }
+    }
+}
+
+async fn shake_hands(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    address: SocketAddr,
+    refusals: Arc<Mutex<Refusals>>,
+) {
+    set_options(&stream);
+    let answering = connection::answer(&shared.own, stream, |key| shared.expects(key));
+    let answered = timeout(HANDSHAKE_TIMEOUT, answering).await;
+    match answered.unwrap_or(Err(ConnectError::TimedOut)) {
+        Ok((stream, session)) => _ = shared.open(stream, session),
+        // This server connects to that one, which asks for it.
+        Err(ConnectError::Handshake(HandshakeError::Unknown(key))) if shared.knows(&key) => {
+            debug!(%address, server = %key, "asked to connect");
+        }
+        Err(error) => {
+            shared.refused_connections.fetch_add(1, Ordering::Relaxed);
+            let mut refusals = refusals.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(so_often) = refusals.refused(&error) {
+                warn!(%address, %error, so_often, "connection refused");
+            }
+        }
+    }
+}
