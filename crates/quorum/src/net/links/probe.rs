@@ -37,8 +37,8 @@ pub enum Probe {
 }
 
 /// Connects to a server as `own`, and ends the handshake before there is a link: a link that a
-/// running server with this key has goes on. The other server may log a refused connection; if it is
-/// the one that connects, it does so soon.
+/// running server with this key has goes on. The other server may log a refused connection; if it
+/// is the one that connects, it does so soon.
 pub async fn probe(own: &SecretKey, peer: &Peer) -> Probe {
     let is_dialer = dials(&own.public(), &peer.key);
     match timeout(PROBE_TIMEOUT, greet(own, peer)).await {
