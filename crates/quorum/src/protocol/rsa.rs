@@ -1,4 +1,6 @@
 //! RSA: arithmetic modulo N, and keys of groups.
 
+#[cfg(target_arch = "x86_64")]
+mod ifma;
 pub(crate) mod key;
 pub(crate) mod modulus;

@@ -141,7 +141,7 @@ impl Modulus {
         let inverse = base.inverse()?;
         let negative = crypto_bigint::Choice::from_u8_lsb(negative.unwrap_u8());
         base_or_inverse.as_montgomery_mut().ct_assign(inverse.0.as_montgomery(), negative);
-        Some(Element(base_or_inverse.pow_bounded_exp(&magnitude, exponent.bits())))
+        Some(Element(power(&base_or_inverse, &magnitude, exponent.bits())))
     }
 }
 
@@ -270,8 +270,17 @@ impl FixedBase {
     }
 }
 
+/// `base` to the power of an exponent whose bits from `bits` on are 0, in constant time.
+fn power(base: &BoxedMontyForm, exponent: &BoxedUint, bits: u32) -> BoxedMontyForm {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(power) = super::ifma::pow(base.params(), base, exponent, bits) {
+        return power;
+    }
+    base.pow_bounded_exp(exponent, bits)
+}
+
 /// The `window` bits of a number from bit `at` on. Bits past its end are 0.
-fn window_of(words: &[u64], at: u32, window: u32) -> u64 {
+pub(super) fn window_of(words: &[u64], at: u32, window: u32) -> u64 {
     let (word, bit) = (at as usize / 64, at % 64);
     let low = words.get(word).map_or(0, |word| word >> bit);
     let high = words.get(word + 1).map_or(0, |word| word.checked_shl(64 - bit).unwrap_or(0));
@@ -339,6 +348,52 @@ mod tests {
             for ((base, e), power) in terms.iter().zip(&powers) {
                 let e = SecretInteger::from_unsigned(128, &e.to_be_bytes());
                 prop_assert_eq!(power, &slow_power(base, &e));
+            }
+        }
+    }
+
+    /// Vectors of eight digits give what ordinary arithmetic gives, for moduli of every length.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn powers_of_vectors_are_those_of_the_library() {
+        let mut seed = 1_u64;
+        let mut bytes = |len: usize| -> Vec<u8> {
+            let mut next = || {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                seed.to_be_bytes()[0]
+            };
+            (0..len).map(|_| next()).collect()
+        };
+        for bits in [256_u32, 512, 1024, 2048, 3072, 4096] {
+            let len = bits as usize / 8;
+            for ends in [None, Some([0xff; 2]), Some([0x80, 0x00])] {
+                let mut modulus = bytes(len);
+                if let Some([first, other]) = ends {
+                    modulus.fill(other);
+                    modulus[0] = first;
+                }
+                modulus[0] |= 0x80;
+                modulus[len - 1] |= 1;
+                let modulus = Modulus::from_be_bytes(&modulus).unwrap();
+                let minus_1 = modulus.to_be_bytes();
+                let minus_1 = [&minus_1[..len - 1], &[minus_1[len - 1] - 1]].concat();
+                let one = [&vec![0; len - 1][..], &[1]].concat();
+                let mut any = bytes(len);
+                any[0] &= 0x7f;
+                for base in [any, one, minus_1] {
+                    let base = modulus.element(&base).unwrap().0;
+                    for exponent in [vec![0; 16], vec![0xff; 16], bytes(len + 24), vec![0, 7]] {
+                        let bits = u32::try_from(exponent.len()).unwrap() * 8;
+                        let exponent = BoxedUint::from_be_slice(&exponent, bits).unwrap();
+                        let Some(power) =
+                            super::super::ifma::pow(&modulus.0, &base, &exponent, bits)
+                        else {
+                            eprintln!("SKIPPED: this processor has no AVX-512 IFMA");
+                            return;
+                        };
+                        assert_eq!(power, base.pow_bounded_exp(&exponent, bits));
+                    }
+                }
             }
         }
     }
