@@ -79,6 +79,7 @@ struct Input {
 fn server(number: u8, public: RsaPublicKey, saved: Saved) -> Server {
     let second = Duration::from_secs(1);
     let settings = Settings {
+        processors: 2,
         identity: Arc::new(identity(number)),
         public,
         rules: Vec::new(),

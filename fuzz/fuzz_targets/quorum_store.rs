@@ -167,6 +167,7 @@ fn open_store(place: &Path) {
     }
     let second = Duration::from_secs(1);
     let settings = Settings {
+        processors: 2,
         identity: Arc::new(SecretKey::new(&[1; 32])),
         public: EXAMPLE.public.clone(),
         rules: Vec::new(),
