@@ -39,7 +39,7 @@ pub(super) fn pow(
     exponent: &BoxedUint,
     bits: u32,
 ) -> Option<BoxedMontyForm> {
-    if !(is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma")) {
+    if !is_available() {
         return None;
     }
     let power = match modulus.bits_precision() {
@@ -53,6 +53,11 @@ pub(super) fn pow(
     };
     // SAFETY: the processor has both features.
     Some(unsafe { power(modulus, base, exponent.as_words(), bits) })
+}
+
+/// Whether the processor has what this needs.
+pub(super) fn is_available() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma")
 }
 
 /// A number of 8 Z digits. It is wiped when it is dropped.

@@ -132,6 +132,15 @@ impl Modulus {
         Element(product)
     }
 
+    /// Whether [`Self::pow`] is so fast on this processor that a table of [`FixedBase`] does not pay
+    /// for less than a thousand exponents.
+    pub(crate) fn has_fast_powers() -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return super::ifma::is_available();
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
     /// `base` to the power of a secret integer, in constant time: what is public is the bound on
     /// the length of the exponent. `None` if the base has no inverse, which gives away a factor of
     /// N.
