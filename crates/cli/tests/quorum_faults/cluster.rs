@@ -167,7 +167,8 @@ impl Cluster {
         self.paused = None;
     }
 
-    fn signal(&self, server: usize, signal: Signal) {
+    /// Sends a signal to a server.
+    pub(crate) fn signal(&self, server: usize, signal: Signal) {
         let pid = Pid::from_child(&self.processes[&server].0);
         kill_process(pid, signal).unwrap();
     }

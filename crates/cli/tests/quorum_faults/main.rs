@@ -14,6 +14,7 @@ mod emulation;
 mod hostile;
 mod kills;
 mod links;
+mod moves;
 mod partitions;
 mod pauses;
 mod refreshes;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         disks::a_full_disk_loses_nothing,
         clocks::clocks_that_jump_change_nothing,
         hostile::a_hostile_server_takes_bounded_memory,
+        moves::servers_that_move_one_after_another_and_at_once_sign,
     ];
     let all = tests![
         kills::every_server_killed_at_every_step,

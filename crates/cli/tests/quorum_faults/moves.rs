@@ -1,0 +1,59 @@
+//! Servers move to other addresses while messages are signed: each other server is told by a
+//! `[[peer]]`, and reloads.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::cluster::{Cluster, FIRST, PORT, SERVERS};
+use crate::links::address;
+
+/// The delay of each link.
+const DELAY_MS: u32 = 5;
+
+/// The longest time without any signature.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+pub(crate) fn servers_that_move_one_after_another_and_at_once_sign() {
+    let mut cluster = Cluster::start(DELAY_MS);
+    for server in FIRST {
+        let pause = moved(&mut cluster, &[server], [PORT, PORT + 1]);
+        println!("server {server} moves: {:.1} s without a signature", pause.as_secs_f64());
+        assert!(pause < MAX_PAUSE, "{server}: {pause:?} without a signature");
+    }
+    let pause = moved(&mut cluster, &FIRST, [PORT + 1, PORT + 2]);
+    println!("all servers move: {:.1} s without a signature", pause.as_secs_f64());
+    assert!(pause < MAX_PAUSE, "all: {pause:?} without a signature");
+    // A refresh finds them where they are now.
+    let to = cluster.other_group();
+    for server in &FIRST[..2] {
+        cluster.approve(*server, &to);
+    }
+    cluster.refreshed(to, std::time::Instant::now());
+}
+
+/// Moves servers from one port to another. Returns the longest time without a signature.
+fn moved(cluster: &mut Cluster, servers: &[usize], [from, to]: [u16; 2]) -> Duration {
+    cluster.signers.reset_pause();
+    for server in 1..=SERVERS {
+        let path = cluster.directory(server).join("node.toml");
+        let mut config = fs::read_to_string(&path).unwrap();
+        for moved in servers {
+            let at = |port: u16| format!("\"{}:{port}\"", address(*moved));
+            config = config.replace(&at(from), &at(to));
+        }
+        fs::write(path, config).unwrap();
+    }
+    for server in (1..=SERVERS).filter(|server| !servers.contains(server)) {
+        cluster.signal(server, Signal::HUP);
+    }
+    for &server in servers {
+        cluster.kill(server);
+    }
+    for &server in servers {
+        cluster.start_server(server);
+    }
+    cluster.settle();
+    cluster.signers.longest_pause()
+}
