@@ -132,8 +132,8 @@ impl Modulus {
         Element(product)
     }
 
-    /// Whether [`Self::pow`] is so fast on this processor that a table of [`FixedBase`] does not pay
-    /// for less than a thousand exponents.
+    /// Whether [`Self::pow`] is so fast on this processor that a table of [`FixedBase`] does not
+    /// pay for the shares of one server.
     pub(crate) fn has_fast_powers() -> bool {
         #[cfg(target_arch = "x86_64")]
         return super::ifma::is_available();
