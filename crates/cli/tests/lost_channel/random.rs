@@ -72,8 +72,9 @@ fn sequence(seed: u64) -> (Duration, u32) {
             let silence = since.max(download.last()).elapsed();
             assert!(
                 silence <= MAX_SILENCE,
-                "seed {seed}, k = {threshold}: silent for {silence:.1?}, {:.1?} after the start",
-                begin.elapsed()
+                "seed {seed}, k = {threshold}: silent for {silence:.1?}, {:.1?} after the start: {:#?}",
+                begin.elapsed(),
+                End::BOTH.map(|end| testbed.log(end))
             );
             longest = longest.max(silence);
         }

@@ -183,6 +183,14 @@ pub(crate) fn split(sum: u128) -> (u64, u128) {
     (sum as u64, sum >> 64)
 }
 
+/// The `window` bits of a number from bit `at` on. Bits past its end are 0.
+pub(crate) fn window_of(words: &[u64], at: u32, window: u32) -> u64 {
+    let (word, bit) = (at as usize / 64, at % 64);
+    let low = words.get(word).map_or(0, |word| word >> bit);
+    let high = words.get(word + 1).map_or(0, |word| word.checked_shl(64 - bit).unwrap_or(0));
+    (low | high) & ((1 << window) - 1)
+}
+
 /// At most 8 big-endian bytes, with the bits of `fill` before them.
 fn from_big_endian(chunk: &[u8], fill: u64) -> u64 {
     chunk.iter().fold(fill, |limb, &byte| limb << 8 | u64::from(byte))

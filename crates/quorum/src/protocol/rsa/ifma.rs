@@ -20,8 +20,7 @@ use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use subtle::{Choice, ConditionallySelectable as _};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::modulus::window_of;
-use crate::protocol::integer::split;
+use crate::protocol::integer::{split, window_of};
 
 /// The bits of a digit.
 const DIGIT: u32 = 52;

@@ -6,7 +6,7 @@ use keys::rsa::MODULUS_BITS;
 use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
 use zeroize::Zeroizing;
 
-use crate::protocol::integer::SecretInteger;
+use crate::protocol::integer::{SecretInteger, window_of};
 
 type Multiplier<'a> = <BoxedMontyForm as MontyForm>::Multiplier<'a>;
 
@@ -286,14 +286,6 @@ fn power(base: &BoxedMontyForm, exponent: &BoxedUint, bits: u32) -> BoxedMontyFo
         return power;
     }
     base.pow_bounded_exp(exponent, bits)
-}
-
-/// The `window` bits of a number from bit `at` on. Bits past its end are 0.
-pub(super) fn window_of(words: &[u64], at: u32, window: u32) -> u64 {
-    let (word, bit) = (at as usize / 64, at % 64);
-    let low = words.get(word).map_or(0, |word| word >> bit);
-    let high = words.get(word + 1).map_or(0, |word| word.checked_shl(64 - bit).unwrap_or(0));
-    (low | high) & ((1 << window) - 1)
 }
 
 #[cfg(test)]
