@@ -1,7 +1,7 @@
 //! Channels of open streams that fail in random sequences.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use lab::Direction;
 
@@ -11,7 +11,7 @@ use crate::testbed::{End, LINKS, Service, TOPOLOGY, Testbed};
 const MAX_SILENCE: Duration = Duration::from_secs(3);
 
 /// How many sequences run at once.
-const AT_ONCE: u64 = 4;
+const AT_ONCE: u64 = 10;
 
 /// How long a sequence takes.
 const SEQUENCE: Duration = Duration::from_secs(120);
@@ -24,13 +24,17 @@ struct Link {
     name: &'static str,
     is_cut: bool,
     changes_at: Duration,
+    /// What has changed.
+    changes: Vec<String>,
 }
 
 impl Link {
     fn change(&mut self, testbed: &Testbed, random: &mut fastrand::Rng) {
         self.is_cut = !self.is_cut;
+        let now = humantime::format_rfc3339_millis(SystemTime::now());
         if !self.is_cut {
             testbed.cut(self.name, &Direction::BOTH, false);
+            self.changes.push(format!("{now} {} is whole", self.name));
             self.changes_at += Duration::from_millis(2_000 + random.u64(..30_000));
             return;
         }
@@ -40,6 +44,7 @@ impl Link {
             _ => &Direction::BOTH,
         };
         testbed.cut(self.name, directions, true);
+        self.changes.push(format!("{now} {} loses all {directions:?}", self.name));
         let outage = [500, 3_000, 10_000, 40_000][random.usize(..4)];
         self.changes_at += Duration::from_millis(outage + random.u64(..500));
     }
@@ -55,7 +60,7 @@ fn sequence(seed: u64) -> (Duration, u32) {
         Testbed::start(TOPOLOGY, settings.each_ref().map(String::as_str), Service::Speaks);
     let mut links = LINKS.map(|name| {
         let changes_at = Duration::from_millis(1_000 + random.u64(..15_000));
-        Link { name, is_cut: false, changes_at }
+        Link { name, is_cut: false, changes_at, changes: Vec::new() }
     });
     let (mut download, begin) = (testbed.download(), Instant::now());
     let (mut enough_since, mut longest, mut ended) = (Some(begin), Duration::ZERO, 0);
@@ -72,8 +77,9 @@ fn sequence(seed: u64) -> (Duration, u32) {
             let silence = since.max(download.last()).elapsed();
             assert!(
                 silence <= MAX_SILENCE,
-                "seed {seed}, k = {threshold}: silent for {silence:.1?}, {:.1?} after the start: {:#?}",
+                "seed {seed}, k = {threshold}: silent for {silence:.1?}, {:.1?} after the start: {:#?}, {:#?}",
                 begin.elapsed(),
+                links.each_ref().map(|link| &link.changes),
                 End::BOTH.map(|end| testbed.log(end))
             );
             longest = longest.max(silence);

@@ -134,6 +134,12 @@ impl Incoming {
         self.shares.channels.iter().all(|channel| !channel.lost)
     }
 
+    /// Whether bytes have arrived that were not taken.
+    pub(crate) fn is_waiting(&self) -> bool {
+        let Shares { start, channels, .. } = &self.shares;
+        channels.iter().any(|channel| !channel.lost && channel.end > *start)
+    }
+
     /// The position of the next record: how many bytes of each channel were consumed.
     pub(crate) fn position(&self) -> u64 {
         self.shares.position

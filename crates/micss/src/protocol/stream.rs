@@ -149,7 +149,8 @@ pub(crate) struct Stream {
     has_received_all: bool,
     /// When all sealed records have been sent, payloads have no header.
     drops_records: bool,
-    /// An acknowledgement that the peer has requested is due.
+    /// An acknowledgement is due, which the peer has requested or which tells it that channels take
+    /// more.
     owes_acknowledgement: bool,
     /// The replacement of the channels' connections.
     rejoining: Rejoining,

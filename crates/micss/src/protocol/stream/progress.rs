@@ -46,7 +46,8 @@ impl Stream {
         {
             self.phase = Phase::Answer;
         }
-        let taken = self.take_records();
+        let taken = self.take_records(now);
+        self.timers.set_waiting(self.incoming.is_waiting(), now);
         self.take_losses();
         if let Err(error) = taken {
             self.fail(error.into(), now);
@@ -89,13 +90,14 @@ impl Stream {
     }
 
     /// Takes the records that have arrived, up to one that must be delivered.
-    fn take_records(&mut self) -> Result<(), ProtocolError> {
+    fn take_records(&mut self, now: Duration) -> Result<(), ProtocolError> {
         while self.is_receiving() && !self.has_work {
             match self.incoming.poll_next()? {
                 Poll::Pending => self.has_work = true,
                 Poll::Ready(Some((kind, len))) => {
-                    self.timers.taken();
+                    let is_late = self.timers.taken(now);
                     self.handle_record(kind, len)?;
+                    self.owes_acknowledgement |= is_late && self.may_acknowledge(kind);
                 }
                 Poll::Ready(None) if self.awaits_only_unusable() && self.incoming.skip_late() => {}
                 Poll::Ready(None) => break,
@@ -157,6 +159,15 @@ impl Stream {
             (_, kind) => return Err(ProtocolError::Unexpected(kind)),
         }
         Ok(())
+    }
+
+    /// Whether an acknowledgement of a record may be sent without a request: after a channel was
+    /// full, the peer may not know that it takes more, as TCP sends again what a channel has lost,
+    /// and not what it says of its window (RFC 9293, 3.8.6.1). It asks ever more rarely, up to each
+    /// two minutes; what is sent to it says it.
+    fn may_acknowledge(&self, kind: Kind) -> bool {
+        let is_data = matches!(kind, Kind::Data | Kind::DataAck);
+        is_data && matches!(self.phase, Phase::Open) && may_rejoin(self.terms)
     }
 
     /// Acknowledges what was consumed if the peer has requested that, once the records before are

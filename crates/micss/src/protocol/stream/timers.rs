@@ -19,6 +19,9 @@ const SILENCE_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// failure detector takes, which observes a channel only as long as there are connections on it.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// How long bytes wait to be taken until their senders may find the connections full.
+const FULL_AFTER: Duration = Duration::from_secs(1);
+
 /// How long a stream waits for channels whose paths are lost, if it needs them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LostChannelTimeouts {
@@ -40,6 +43,8 @@ pub(super) struct Timers {
     due: Option<Duration>,
     /// The time since when enough channels have brought the next record, and others have not.
     enough_since: Option<Duration>,
+    /// The time since when bytes have waited to be taken, and none were.
+    waiting_since: Option<Duration>,
     /// For each channel that is behind, if it can be lost: a time, and how many late bytes it must
     /// have brought for its share of the record that was the last one then.
     behind_since: Vec<Option<(Duration, u64)>>,
@@ -86,6 +91,7 @@ impl Timers {
             received_at: now,
             due: None,
             enough_since: None,
+            waiting_since: None,
             behind_since: vec![None; channels.into()],
             sent_at: now,
             untaken_since: None,
@@ -128,9 +134,17 @@ impl Timers {
         self.untaken_since = is_untaken.then(|| self.untaken_since.unwrap_or(now));
     }
 
-    /// A record was taken.
-    pub(super) fn taken(&mut self) {
+    /// A record was taken. Returns whether bytes have waited for that so long that channels may
+    /// have been full.
+    pub(super) fn taken(&mut self, now: Duration) -> bool {
         self.enough_since = None;
+        let since = self.waiting_since.take();
+        since.is_some_and(|since| now.saturating_sub(since) >= FULL_AFTER)
+    }
+
+    /// Whether bytes wait to be taken.
+    pub(super) fn set_waiting(&mut self, is_waiting: bool, now: Duration) {
+        self.waiting_since = is_waiting.then(|| self.waiting_since.unwrap_or(now));
     }
 }
 
@@ -303,7 +317,7 @@ impl Stream {
         if is_due(self.receive_deadline()) {
             if self.incoming.skip_late() || self.incoming.lose_stalled() {
                 // The others may have brought only its header.
-                self.timers.taken();
+                self.timers.enough_since = None;
                 self.timers.received(now);
             } else {
                 self.fail(ProtocolError::Stalled.into(), now);
@@ -503,6 +517,35 @@ mod tests {
         assert_eq!(server.behind_deadline(), Some(behind_since + STALLED_CHANNEL_TIMEOUT));
         timers(&mut server, behind_since + STALLED_CHANNEL_TIMEOUT);
         assert!(matches!(events(&mut server)[..], [Event::Lost(2, Loss::Stalled)]));
+    }
+
+    /// One of three channels that are all needed brings nothing for a while: then the client sends
+    /// something on all of them, as TCP may have lost that they take more.
+    #[test]
+    fn what_has_waited_for_long_is_acknowledged() {
+        let mut client = client(3);
+        let mut server = server(&mut client, 3, |_| ());
+        events(&mut server);
+        server.accept(Duration::ZERO);
+        timers(&mut server, Duration::from_millis(2));
+        client.connect_application(Duration::ZERO);
+        transfer(&mut server, &mut client, Duration::ZERO);
+        send_all(&mut client);
+        for (begin, wait, is_sent) in [(1, 0, false), (3, 5, true), (10, 0, false)] {
+            let (begin, end) = (begin * SECOND, (begin + wait) * SECOND);
+            server.application_space(20)[..20].fill(7);
+            server.handle_application(20, false, begin);
+            for (channel, now) in [(0, begin), (1, begin), (2, end)] {
+                let bytes = server.to_send(channel).to_vec();
+                server.handle_sent(channel, bytes.len(), now);
+                client.space(channel)[..bytes.len()].copy_from_slice(&bytes);
+                client.handle_received(channel, bytes.len(), now);
+            }
+            assert_eq!(client.to_deliver().len(), 20);
+            client.handle_delivered(20, end);
+            assert!((0..3).all(|channel| client.to_send(channel).is_empty() != is_sent));
+            transfer(&mut client, &mut server, end);
+        }
     }
 
     #[test]
