@@ -537,8 +537,9 @@ impl Stream {
                 self.lose_or_fail(channel, why, now);
             }
         } else if len == 0 {
-            let is_needed = !self.incoming.has_spare() && !self.has_received_all;
-            if !is_needed || !self.wait_for_rejoin(channel, now) {
+            let is_needed = !self.incoming.has_spare() || self.rejoining.has_offer(channel);
+            let waits = is_needed && !self.has_received_all;
+            if !waits || !self.wait_for_rejoin(channel, now) {
                 self.incoming.close(channel);
             }
         } else {
@@ -549,7 +550,11 @@ impl Stream {
 
     /// A channel is broken.
     pub(crate) fn handle_broken(&mut self, channel: usize, kind: io::ErrorKind, now: Duration) {
-        if !self.lose(channel, Loss::Broken) && !self.wait_for_rejoin(channel, now) {
+        // The server resets it when it takes another. What it has brought until then counts.
+        let is_replaced = self.rejoining.has_offer(channel) && self.wait_for_rejoin(channel, now);
+        let goes_on =
+            is_replaced || self.lose(channel, Loss::Broken) || self.wait_for_rejoin(channel, now);
+        if !goes_on {
             self.fail(Failure::Channel { channel, kind }, now);
         }
         self.update(now);

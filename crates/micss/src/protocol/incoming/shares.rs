@@ -187,8 +187,8 @@ impl Shares {
         self.position += len as u64;
         let (start, position) = (self.start, self.position);
         for channel in &mut self.channels {
-            if channel.lost && channel.joins_at.is_some_and(|at| at <= position) {
-                *channel = Channel { end: start, skipped: true, ..Channel::default() };
+            if let Some(behind) = channel.joins_at.and_then(|at| position.checked_sub(at)) {
+                *channel = Channel { end: start, skipped: true, behind, ..Channel::default() };
             }
         }
         for channel in self.channels.iter_mut().filter(|channel| !channel.lost) {

@@ -52,9 +52,23 @@ impl Both {
         space[..len].copy_from_slice(&self.under_way[channel][..len]);
         self.under_way[channel].drain(..len);
         self.incoming.filled(channel, len);
+        self.take();
+    }
+
+    /// Takes what has arrived, as a stream does after each change.
+    fn take(&mut self) {
         while let Some(Received { payload, .. }) = self.incoming.take_next().unwrap() {
             assert!(payload.iter().all(|&byte| byte == 7));
             self.received += payload.len();
+        }
+    }
+
+    /// A channel is lost, if it can be, and is replaced by a connection that begins so many bytes
+    /// after what is needed.
+    fn lose(&mut self, channel: usize, after: u64) {
+        if self.incoming.has_spare() && self.incoming.lose(channel, Loss::Broken) {
+            let from = self.incoming.received(channel) + after;
+            self.begin(channel, if self.outgoing.can_rejoin(from) { from } else { 0 });
         }
     }
 
@@ -62,7 +76,10 @@ impl Both {
     /// arrived.
     fn replace(&mut self, channel: usize, before: u64) {
         let from = self.incoming.received(channel).saturating_sub(before);
-        let from = from.max(self.outgoing.kept_from());
+        self.begin(channel, from.max(self.outgoing.kept_from()));
+    }
+
+    fn begin(&mut self, channel: usize, from: u64) {
         assert!(self.incoming.rejoin(channel, from));
         self.under_way[channel].clear();
         self.outgoing.rejoin(channel, from);
@@ -84,6 +101,10 @@ fn repeated_bytes_of_a_replaced_channel_are_not_missing_ones() {
     assert_eq!(both.received, both.sent);
 }
 
+fn is_tampered((_, why): &(usize, Loss)) -> bool {
+    *why == Loss::Tampered
+}
+
 /// `SUNDER_SEEDS=N` runs as many seeds.
 #[test]
 fn replaced_channels_lose_nothing() {
@@ -98,12 +119,15 @@ fn replaced_channels_lose_nothing() {
                 0..=1 => both.send(1 + rng.index([10, 300, 20_000][scale])),
                 2 => both.replace(channel, rng.below([2, 500, 30_000][scale])),
                 3 => _ = both.incoming.skip_late(),
+                4 => both.lose(channel, rng.below([2, 500, 30_000][scale])),
                 _ => both.deliver(channel, 1 + rng.index([5, 400, 20_000][scale])),
             }
+            both.take();
         }
         for _ in 0..200 {
             (0..usize::from(n)).for_each(|channel| both.deliver(channel, usize::MAX));
         }
+        assert_eq!(std::iter::from_fn(|| both.incoming.poll_lost()).find(is_tampered), None);
         assert_eq!(both.received, both.sent, "seed {seed}: {k} of {n}");
     });
 }

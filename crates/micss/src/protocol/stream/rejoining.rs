@@ -72,6 +72,11 @@ impl Rejoining {
         self.channels[channel].dead_since
     }
 
+    /// Whether a new connection was offered to the server, which may have taken it.
+    pub(super) fn has_offer(&self, channel: usize) -> bool {
+        self.channels[channel].offer.is_some()
+    }
+
     /// A channel was lost.
     pub(super) fn lost(&mut self, channel: usize, why: Loss) {
         let own = &mut self.channels[channel];
@@ -129,7 +134,8 @@ impl Stream {
     /// too far behind.
     pub(super) fn lose_dispensable(&mut self) {
         for channel in self.channels() {
-            if self.rejoining.dead_since(channel).is_some() && self.incoming.has_spare() {
+            let is_dead = self.rejoining.dead_since(channel).is_some();
+            if is_dead && !self.rejoining.has_offer(channel) && self.incoming.has_spare() {
                 self.lose(channel, Loss::Broken);
             }
         }
@@ -262,6 +268,10 @@ impl Stream {
         peer: ChannelPositions,
         now: Duration,
     ) -> bool {
+        if own.received > self.incoming.received(channel) {
+            // The channel was lost since, and with it what it had brought.
+            return false;
+        }
         let sends_from = peer.received.max(own.kept_from);
         let receives_from = own.received.max(peer.kept_from);
         if !self.outgoing.can_rejoin(sends_from) || !self.incoming.rejoin(channel, receives_from) {
