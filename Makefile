@@ -20,7 +20,7 @@ help:
 	@echo 'make docs    the API documentation, in target/doc'
 	@echo 'make fuzz    every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each'
 	@echo 'make browser 300 requests of Chromium at once, through SOCKS5 (installs it)'
-	@echo 'make soak    large files, a tunnel, a stream and a refresh under 100,000 random conditions each, floods, streams that break, servers that are killed and cut off: two hours'
+	@echo 'make soak    large files, a tunnel, a stream and a refresh under 100,000 random conditions each, floods, streams that break, servers that are killed, cut off and hostile: hours'
 	@echo 'make figures every experiment of the laboratory, or FIGURES="NAME ...", into docs/results: hours;'
 	@echo '             each for at most MINUTES=N, and the next time it goes on'
 	@echo 'make neon    tests of the sharing crate for 64-bit ARM, emulated'

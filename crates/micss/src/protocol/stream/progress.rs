@@ -161,10 +161,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether an acknowledgement of a record may be sent without a request: after a channel was
-    /// full, the peer may not know that it takes more, as TCP sends again what a channel has lost,
-    /// and not what it says of its window (RFC 9293, 3.8.6.1). It asks ever more rarely, up to each
-    /// two minutes; what is sent to it says it.
+    /// Whether an acknowledgement of a record may be sent without a request. After a channel was
+    /// full, the peer's TCP may not know that the window is open again: a window update that is
+    /// lost is not sent again, and the peer's window probes come up to two minutes apart (RFC 9293,
+    /// 3.8.6.1). A segment with data has the window, and is sent again.
     fn may_acknowledge(&self, kind: Kind) -> bool {
         let is_data = matches!(kind, Kind::Data | Kind::DataAck);
         is_data && matches!(self.phase, Phase::Open) && may_rejoin(self.terms)

@@ -18,6 +18,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tracing::info;
 
 use super::error::{StoreError, of_file};
 use crate::protocol::policy::MessageDigest;
@@ -210,6 +211,7 @@ impl AuditLog {
         if self.len >= self.max_len / FILES {
             self.rotate()?;
             if let Some(through) = self.remove_oldest()? {
+                info!(through, "the oldest files of the audit log were removed: see audit_mib");
                 self.write(&Event::Removed { through }, now)?;
             }
         }
