@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use keys::SecretKey;
 use keys::rsa::Encoding;
-use quorum::links::{Inbound, Inbox, Lane, Links, MAX_MESSAGE_LEN, MAX_URGENT_LEN, Peer, Topic};
+use quorum::links::{Inbox, Lane, Links, MAX_MESSAGE_LEN, MAX_URGENT_LEN, Peer, Topic};
 use quorum::signing::Query;
 use tokio::runtime::Builder;
+use tokio::time::timeout;
 
 use crate::cluster::{Cluster, PORT};
 use crate::links::address;
@@ -132,7 +133,7 @@ impl Hostile {
             }
             number += 1;
             if attack != Attack::Deaf {
-                self.take_all();
+                self.take_all().await;
             }
             if attack == Attack::Reconnecting && since.elapsed() > Duration::from_secs(2) {
                 self.links.set_peers(&[]);
@@ -148,22 +149,11 @@ impl Hostile {
     }
 
     /// Takes what has come, so that more may be sent.
-    fn take_all(&mut self) {
+    async fn take_all(&mut self) {
         for inbox in &mut self.inboxes {
-            while let Some(Inbound::Message(_) | Inbound::Up(_) | Inbound::Down(_)) =
-                ready(inbox.next())
-            {}
+            // A future is polled once before its time is over.
+            while matches!(timeout(Duration::ZERO, inbox.next()).await, Ok(Some(_))) {}
         }
-    }
-}
-
-/// What a future has at once.
-fn ready<T>(future: impl Future<Output = Option<T>>) -> Option<T> {
-    let mut future = std::pin::pin!(future);
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    match future.as_mut().poll(&mut context) {
-        std::task::Poll::Ready(value) => value,
-        std::task::Poll::Pending => None,
     }
 }
 

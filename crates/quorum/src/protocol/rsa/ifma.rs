@@ -59,8 +59,8 @@ pub(super) fn is_available() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma")
 }
 
-/// A number of 8 Z digits. Those that are kept for longer than a product, and depend on an exponent,
-/// are wiped; copies that the compiler makes on the stack are not.
+/// A number of 8 Z digits. Those that depend on an exponent and outlast a product are wiped; copies
+/// that the compiler makes on the stack are not.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Number<const Z: usize>([[u64; 8]; Z]);
