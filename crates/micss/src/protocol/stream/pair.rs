@@ -50,6 +50,19 @@ pub(crate) fn server(client: &mut Stream, threshold: u8, change: impl Fn(&mut [u
     Stream::server(list, channels, LOST_CHANNEL.open, Generator::system(), Duration::ZERO).unwrap()
 }
 
+/// Both ends of an open stream.
+pub(crate) fn open(threshold: u8) -> (Stream, Stream) {
+    let mut client = client(threshold);
+    let mut server = server(&mut client, threshold, |_| ());
+    server.accept(Duration::ZERO);
+    let opened = Duration::from_millis(2);
+    server.handle_timeout(opened, |_| Duration::ZERO);
+    transfer(&mut server, &mut client, opened);
+    client.connect_application(opened);
+    let _ = (events(&mut client), events(&mut server));
+    (client, server)
+}
+
 /// All bytes that an end has to send on a channel.
 fn sent(stream: &mut Stream, channel: usize) -> Vec<u8> {
     let bytes = stream.to_send(channel).to_vec();

@@ -298,22 +298,9 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::protocol::stream::pair::{client, events, server, transfer};
+    use crate::protocol::stream::pair::{events, open, transfer};
 
     const SECOND: Duration = Duration::from_secs(1);
-
-    /// Both ends of an open stream.
-    fn open(threshold: u8) -> (Stream, Stream) {
-        let mut client = client(threshold);
-        let mut server = server(&mut client, threshold, |_| ());
-        server.accept(Duration::ZERO);
-        let opened = Duration::from_millis(2);
-        server.handle_timeout(opened, |_| Duration::ZERO);
-        transfer(&mut server, &mut client, opened);
-        client.connect_application(opened);
-        let _ = (events(&mut client), events(&mut server));
-        (client, server)
-    }
 
     fn say(stream: &mut Stream, text: &[u8], now: Duration) {
         stream.application_space(text.len())[..text.len()].copy_from_slice(text);

@@ -405,7 +405,7 @@ mod tests {
 
     use super::*;
     use crate::protocol::stream::Event;
-    use crate::protocol::stream::pair::{client, events, list, server, transfer};
+    use crate::protocol::stream::pair::{client, events, list, open, server, transfer};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -523,13 +523,7 @@ mod tests {
     /// something on all of them, as TCP may have lost that they take more.
     #[test]
     fn what_has_waited_for_long_is_acknowledged() {
-        let mut client = client(3);
-        let mut server = server(&mut client, 3, |_| ());
-        events(&mut server);
-        server.accept(Duration::ZERO);
-        timers(&mut server, Duration::from_millis(2));
-        client.connect_application(Duration::ZERO);
-        transfer(&mut server, &mut client, Duration::ZERO);
+        let (mut client, mut server) = open(3);
         send_all(&mut client);
         for (begin, wait, is_sent) in [(1, 0, false), (3, 5, true), (10, 0, false)] {
             let (begin, end) = (begin * SECOND, (begin + wait) * SECOND);
