@@ -7,7 +7,7 @@ use keys::SecretKey;
 use super::answer::{Answer, Query, SigningGroup};
 use crate::protocol::combination::{Label, ServerIndex};
 use crate::protocol::integer::SecretInteger;
-use crate::protocol::rsa::modulus::{FixedBase, Modulus};
+use crate::protocol::rsa::modulus::FixedBase;
 use crate::protocol::share::ShareRange;
 
 /// Why a server does not answer.
@@ -67,7 +67,7 @@ impl Shares {
                 vec![modulus.pow(&number, &sum).ok_or(SignError::Number)?]
             }
             Some(_) => return Err(SignError::NotASigner),
-            None if Modulus::has_fast_powers() => {
+            None if !FixedBase::pays(self.by_label.len()) => {
                 let powers = self.by_label.iter().map(|(_, share)| modulus.pow(&number, share));
                 powers.collect::<Option<_>>().ok_or(SignError::Number)?
             }
