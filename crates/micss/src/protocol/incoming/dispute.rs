@@ -238,10 +238,12 @@ impl Suspicion {
     ) -> Self {
         shares.join_plain(right, len);
         let record = Zeroizing::new(shares.plain(len).to_vec());
-        let others: Vec<usize> = shares.live().filter(|channel| !right.contains(channel)).collect();
+        // Not those that have returned since, and have not brought it.
+        let brought: Vec<usize> = shares.awaited().collect();
+        let others = brought.iter().copied().filter(|channel| !right.contains(channel));
         let contradicts = |&channel: &usize| !shares.agrees(channel, right, &record);
-        let suspects: Vec<usize> = others.into_iter().filter(contradicts).collect();
-        let outvoted = (shares.live().count() - shares.threshold) / 2;
+        let suspects: Vec<usize> = others.filter(contradicts).collect();
+        let outvoted = brought.len().saturating_sub(shares.threshold) / 2;
         let sets = if suspects.len() <= outvoted.max(1) {
             Vec::new()
         } else {
@@ -254,7 +256,7 @@ impl Suspicion {
 /// The sets to try for a record of at most `longest` bytes, of which every channel has `len`.
 fn sets_to_try(shares: &Shares, longest: usize, len: usize, random: &mut RandomSets) -> Vec<u16> {
     let max = if longest == MAX_OPENING { MAX_OPENING_SETS } else { MAX_SETS };
-    let mut sets = sets(&shares.live().collect::<Vec<_>>(), shares.threshold, max, random);
+    let mut sets = sets(&shares.awaited().collect::<Vec<_>>(), shares.threshold, max, random);
     if let Some(majority) = majority(shares, len) {
         sets.retain(|set| *set != majority);
         sets.insert(0, majority);
@@ -265,15 +267,15 @@ fn sets_to_try(shares: &Shares, longest: usize, len: usize, random: &mut RandomS
 /// A set of channels that are right about the record's first bytes, if so few are wrong that the
 /// others outvote them.
 fn majority(shares: &Shares, len: usize) -> Option<u16> {
-    let live: Vec<usize> = shares.live().collect();
+    let brought: Vec<usize> = shares.awaited().collect();
     let coordinate = |&channel: &usize| u8::try_from(channel + 1).expect("at most MAX_CHANNELS");
-    let coordinates: Vec<u8> = live.iter().map(coordinate).collect();
+    let coordinates: Vec<u8> = brought.iter().map(coordinate).collect();
     let share = |&channel: &usize| &shares.buffer[shares.room * channel + shares.start..][..len];
-    let parts: Vec<&[u8]> = live.iter().map(share).collect();
+    let parts: Vec<&[u8]> = brought.iter().map(share).collect();
     let mut record = Zeroizing::new(vec![0; len]);
     let sharing = shares.joiner.sharing();
     let wrong = locate::correct(sharing, &coordinates, &parts, &mut record).ok()?;
-    let right = live.iter().zip(&coordinates).filter(|(_, x)| !wrong.contains(x));
+    let right = brought.iter().zip(&coordinates).filter(|(_, x)| !wrong.contains(x));
     let right: Vec<usize> = right.map(|(&channel, _)| channel).take(shares.threshold).collect();
     (right.len() == shares.threshold).then(|| set(right))
 }

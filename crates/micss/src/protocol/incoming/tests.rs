@@ -131,3 +131,29 @@ fn replaced_channels_lose_nothing() {
         assert_eq!(both.received, both.sent, "seed {seed}: {k} of {n}");
     });
 }
+
+/// One of four channels carries changed bytes, and while that is being found out another one
+/// returns, which has not brought the record: it does not contradict it.
+#[test]
+fn a_channel_that_returns_during_a_dispute_is_not_accused() {
+    let mut both = Both::new(2, 4);
+    both.send(100);
+    assert!(both.incoming.lose(3, Loss::Broken));
+    for channel in 0..3 {
+        if channel == 0 {
+            both.under_way[channel].iter_mut().for_each(|byte| *byte ^= 1);
+        }
+        let (space, bytes) = (both.incoming.space(channel), &both.under_way[channel]);
+        space[..bytes.len()].copy_from_slice(bytes);
+        let len = bytes.len();
+        both.incoming.filled(channel, len);
+    }
+    while both.incoming.dispute.is_none() {
+        assert!(both.incoming.poll_next().unwrap().is_pending());
+    }
+    assert!(both.incoming.rejoin(3, 0));
+    both.take();
+    assert_eq!(both.received, both.sent);
+    let lost: Vec<_> = std::iter::from_fn(|| both.incoming.poll_lost()).collect();
+    assert_eq!(lost, [(3, Loss::Broken), (0, Loss::Tampered)]);
+}
