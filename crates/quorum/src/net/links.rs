@@ -35,7 +35,8 @@ pub use crate::protocol::link::{
 };
 use connection::{Connection, Ended};
 pub use peer_address::{PeerAddress, PeerAddressError};
-pub use probe::{Probe, probe};
+use probe::probe;
+pub use probe::{Probe, probe_all};
 
 /// How long a connection may take until both ends are proven.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -156,7 +157,7 @@ pub struct Links {
 }
 
 struct Shared {
-    own: SecretKey,
+    own: Arc<SecretKey>,
     /// The times of the protocol count from here.
     start: Instant,
     inboxes: [UnboundedSender<Inbound>; 3],
@@ -236,7 +237,7 @@ impl Links {
         let channels = Topic::ALL.map(|_| unbounded_channel());
         let inboxes = channels.each_ref().map(|(sender, _)| sender.clone());
         let peers = Mutex::default();
-        let (start, sent) = (Instant::now(), Default::default());
+        let (own, start, sent) = (Arc::new(own), Instant::now(), Default::default());
         let (named, refused_connections) = (Notify::new(), AtomicU64::new(0));
         let shared = Shared { own, start, inboxes, sent, peers, refused_connections, named };
         let shared = Arc::new(shared);
@@ -300,6 +301,11 @@ impl Links {
         let (shared, peer) = (Arc::clone(&self.shared), Peer { key, address: address.clone() });
         // It is refused, and heard.
         tokio::spawn(async move { _ = probe(&shared.own, &peer).await });
+    }
+
+    /// What is at the addresses of these servers, in their order.
+    pub(super) async fn probe(&self, peers: Vec<Peer>) -> Vec<(Peer, Probe)> {
+        probe_all(&self.shared.own, peers).await
     }
 
     /// The identity of this server.

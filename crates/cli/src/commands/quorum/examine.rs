@@ -13,12 +13,11 @@ use keys::{PublicKey, RsaPublicKey, SecretKey};
 use quorum::api::{Client, ClientError};
 use quorum::ceremony_files::read_share_file;
 use quorum::group::Group;
-use quorum::links::{Peer, Probe, probe};
+use quorum::links::{Peer, Probe, probe_all};
 use quorum::node::{Config, MasterKeySource};
 use quorum::store::{Examined, MasterKey, StoreError};
 use rustix::fs::statvfs;
 use service::memory;
-use tokio::task::JoinSet;
 
 use crate::checks::finding::{Finding, Level};
 use crate::checks::{host, listeners};
@@ -376,14 +375,9 @@ fn all_peers(config: &Config, store: Option<&Examined>) -> Vec<Peer> {
 
 /// Whether each server answers with its key.
 async fn peers(own: &Arc<SecretKey>, peers: Vec<Peer>) -> Vec<Finding> {
-    let mut asking = JoinSet::new();
-    for (place, peer) in peers.into_iter().filter(|peer| peer.key != own.public()).enumerate() {
-        let own = Arc::clone(own);
-        asking.spawn(async move { (place, of_peer(&peer, probe(&own, &peer).await)) });
-    }
-    let mut findings = asking.join_all().await;
-    findings.sort_by_key(|(place, _)| *place);
-    findings.into_iter().map(|(_, finding)| finding).collect()
+    let others = peers.into_iter().filter(|peer| peer.key != own.public()).collect();
+    let found = probe_all(own, others).await;
+    found.into_iter().map(|(peer, found)| of_peer(&peer, found)).collect()
 }
 
 fn of_peer(peer: &Peer, found: Probe) -> Finding {

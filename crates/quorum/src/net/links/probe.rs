@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::connection::ephemeral;
-use super::{ConnectError, HandshakeError, Links, Peer};
+use super::{ConnectError, HandshakeError, Peer};
 use crate::protocol::link::backoff::dials;
 use crate::protocol::link::handshake::{Dialer, REPLY_LEN};
 
@@ -39,7 +39,7 @@ pub enum Probe {
 /// Connects to a server as `own`, and ends the handshake before there is a link: a link that a
 /// running server with this key has goes on. The other server may log a refused connection; if it
 /// is the one that connects, it does so soon.
-pub async fn probe(own: &SecretKey, peer: &Peer) -> Probe {
+pub(super) async fn probe(own: &SecretKey, peer: &Peer) -> Probe {
     let is_dialer = dials(&own.public(), &peer.key);
     match timeout(PROBE_TIMEOUT, greet(own, peer)).await {
         Ok(Ok(())) => Probe::Answers,
@@ -60,21 +60,19 @@ pub async fn probe(own: &SecretKey, peer: &Peer) -> Probe {
     }
 }
 
-impl Links {
-    /// What is at the addresses of these servers, in their order.
-    pub(in crate::net) async fn probe(&self, peers: Vec<Peer>) -> Vec<(Peer, Probe)> {
-        let mut probing = JoinSet::new();
-        for (place, peer) in peers.into_iter().enumerate() {
-            let shared = Arc::clone(&self.shared);
-            probing.spawn(async move {
-                let found = probe(&shared.own, &peer).await;
-                (place, peer, found)
-            });
-        }
-        let mut found = probing.join_all().await;
-        found.sort_by_key(|(place, ..)| *place);
-        found.into_iter().map(|(_, peer, found)| (peer, found)).collect()
+/// What is at the addresses of these servers, in their order: all are asked at once.
+pub async fn probe_all(own: &Arc<SecretKey>, peers: Vec<Peer>) -> Vec<(Peer, Probe)> {
+    let mut probing = JoinSet::new();
+    for (place, peer) in peers.into_iter().enumerate() {
+        let own = Arc::clone(own);
+        probing.spawn(async move {
+            let found = probe(&own, &peer).await;
+            (place, peer, found)
+        });
     }
+    let mut found = probing.join_all().await;
+    found.sort_by_key(|(place, ..)| *place);
+    found.into_iter().map(|(_, peer, found)| (peer, found)).collect()
 }
 
 async fn greet(own: &SecretKey, peer: &Peer) -> Result<(), ConnectError> {
