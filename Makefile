@@ -30,10 +30,11 @@ help:
 demo:
 	$(CARGO) run --profile demo --locked --package sunder-cli --bin sunder -- demo
 
-# Many tests wait for more than they compute.
+# Many tests wait for more than they compute. One that hangs is ended and named.
+LIMITED = --config "target.'cfg(unix)'.runner = ['$(CURDIR)/scripts/limited-test']"
 test: setup
 	$(CARGO) test --workspace --locked --doc
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} $(CARGO) test --workspace --locked --lib --bins --tests
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} $(CARGO) test $(LIMITED) --workspace --locked --lib --bins --tests
 	scripts/test-python
 
 lint: setup-lint

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -77,6 +77,8 @@ impl Room {
         let group = String::from_utf8(output.stdout).unwrap();
         room.write_proxy(&format!("{group}min_interval_ms = 20\ninterval_ms = 1000\n"));
         proxy.signal(Signal::HUP);
+        // Until then it refuses the administrator.
+        room.wait_for_log("the configuration was read again");
         if names.len() > 1 {
             let mut administrator = room.talk(names[0]);
             for name in &names[1..] {
@@ -93,6 +95,16 @@ impl Room {
         match &self.hosts {
             None => command.spawn().unwrap(),
             Some(hosts) => hosts.host(host).unwrap().run(|| command.spawn()).unwrap().unwrap(),
+        }
+    }
+
+    /// Waits until the proxy has logged this.
+    fn wait_for_log(&self, text: &str) {
+        let deadline = Instant::now() + TIMEOUT;
+        let log = || fs::read_to_string(self.path("proxy.log")).unwrap_or_default();
+        while !log().contains(text) {
+            assert!(Instant::now() < deadline, "not logged: {text}\n{}", log());
+            thread::sleep(Duration::from_millis(5));
         }
     }
 
@@ -157,7 +169,17 @@ impl Room {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.start(name, &mut command);
         child.stdin.take().unwrap().write_all(code.as_bytes()).unwrap();
-        child.wait_with_output().unwrap()
+        // It waits for the administrator as long as it takes.
+        let pid = Pid::from_child(&child);
+        let (ended, has_ended) = channel();
+        thread::spawn(move || {
+            if has_ended.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        });
+        let output = child.wait_with_output().unwrap();
+        let _: Result<(), _> = ended.send(());
+        output
     }
 
     /// The proxy's address.
