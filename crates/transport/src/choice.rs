@@ -15,3 +15,4 @@ pub(crate) use auto::{Chosen, choose};
 pub use decide::{Candidate, Decision, decide};
 pub(crate) use examine::measure;
 pub use examine::{Examined, examine};
+pub(crate) use racing::connect_or_tcp;

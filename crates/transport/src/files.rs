@@ -1,6 +1,6 @@
 //! Moves a file to another host: resumed after a break, with its digest checked at the end.
 //!
-//! [`send`] offers a file, and connects again after a break. A [`Receiver`] takes files of its
+//! [`send`] offers a file, and connects again after a break or silence. A [`Receiver`] takes files of its
 //! connections into a directory. Both tell their progress as [`Event`]s. What arrives is in
 //! `.NAME.part` until it is complete: a later attempt goes on from there if the beginning is that
 //! of the same file, also after either program was killed.
@@ -39,6 +39,13 @@ pub enum Event<'a> {
     Position(u64),
     /// What an earlier attempt has left is compared.
     Comparing,
+    /// Nothing has come from the receiver for so long; another connection is tried.
+    Silent {
+        /// The transport of the silent connection.
+        transport: &'static str,
+        /// For how long.
+        silence: Duration,
+    },
     /// The connection has broken; another attempt begins after the pause.
     Broken {
         /// Why.

@@ -43,6 +43,7 @@ pub mod files;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod lasting;
 pub mod measurement;
 mod messages;
 pub mod model;
@@ -56,6 +57,7 @@ mod transports;
 pub mod window;
 
 pub use error::{Error, Step};
+pub use lasting::lasting_identity;
 pub use messages::Messages;
 pub use model::Exchange;
 pub use net::{Closer, Connection, Listener, Reader, Statistics, Writer, connect};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keys::{PublicKey, SecretKey};
+use zeroize::Zeroizing;
 
 use crate::error::Error;
 use crate::model::Exchange;
@@ -24,6 +25,8 @@ pub struct Options {
     pub congestion: Option<String>,
     /// The size of a socket's buffers in bytes; `None` is what the path needs, or the system's.
     pub buffer: Option<usize>,
+    /// Whether the choice of a transport is one over TCP: one over UDP has just failed.
+    pub avoids_udp: bool,
     /// Whether a transport that does not repair losses may be used although the path has some.
     pub accept_loss: bool,
     /// How long connecting may take, for each address of a name.
@@ -44,6 +47,7 @@ impl Options {
             path: None,
             congestion: None,
             buffer: None,
+            avoids_udp: false,
             accept_loss: false,
             connect_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(10),
@@ -131,7 +135,11 @@ impl Peers {
 /// # Errors
 /// When the system gives no random bytes.
 pub fn random_identity() -> Result<SecretKey, Error> {
-    let mut random = zeroize::Zeroizing::new([0; keys::KEY_LEN]);
+    Ok(SecretKey::new(&*random_bytes()?))
+}
+
+pub(crate) fn random_bytes() -> Result<Zeroizing<[u8; keys::KEY_LEN]>, Error> {
+    let mut random = Zeroizing::new([0; keys::KEY_LEN]);
     getrandom::fill(&mut *random).map_err(Error::Random)?;
-    Ok(SecretKey::new(&random))
+    Ok(random)
 }

@@ -102,6 +102,11 @@ impl DatagramListener {
     }
 }
 
+/// Whether a transport sends datagrams of UDP: what blocks one of them blocks all.
+pub(crate) fn is_over_udp(name: &str) -> bool {
+    !["tcp", "mptcp", "micss"].contains(&name)
+}
+
 /// The names of all transports, and what each is for.
 pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     TRANSPORTS.iter().map(|transport| (transport.name(), transport.about()))

@@ -62,9 +62,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// The key of this end: that of a file, or one of random bytes for this run.
-fn identity(file: Option<&PathBuf>) -> Result<SecretKey, Failure> {
-    let Some(path) = file else { return random_identity().map_err(|error| failed(&error)) };
+/// The key of this end in a file.
+fn identity(path: &PathBuf) -> Result<SecretKey, Failure> {
     if let Some(error) = exposure(path) {
         let (what, fix) = (error.what(), error.fix());
         console::warning(&format!("identity: {what}, and pass for you: {fix}"));
@@ -72,17 +71,32 @@ fn identity(file: Option<&PathBuf>) -> Result<SecretKey, Failure> {
     SecretKey::read(path).map_err(|error| Failure::Usage(error.to_string()))
 }
 
-/// Encryption with the identity in a file, and the peers with these keys.
+/// Encryption with the identity in a file, and the peers with these keys. Without a file, the
+/// identity is one of random bytes, for this run.
 pub(super) fn security(
     file: Option<&PathBuf>,
     keys: &[PublicKey],
     is_insecure: bool,
 ) -> Result<Security, Failure> {
+    security_or(file, keys, is_insecure, random_identity)
+}
+
+/// The same. Without a file, the identity is `other`.
+fn security_or(
+    file: Option<&PathBuf>,
+    keys: &[PublicKey],
+    is_insecure: bool,
+    other: fn() -> Result<SecretKey, Error>,
+) -> Result<Security, Failure> {
     if is_insecure {
         return Ok(Security::Insecure);
     }
+    let identity = match file {
+        Some(file) => identity(file)?,
+        None => other().map_err(|error| failed(&error))?,
+    };
     let peers = if keys.is_empty() { Peers::Any } else { Peers::Pinned(keys.to_owned()) };
-    Ok(Security::Noise { identity: Arc::new(identity(file)?), peers })
+    Ok(Security::Noise { identity: Arc::new(identity), peers })
 }
 
 pub(super) fn parse_choice(name: &str) -> Result<Choice, String> {

@@ -13,6 +13,7 @@ use keys::SecretKey;
 use keys::rsa::Encoding;
 use quorum::links::{Inbox, Lane, Links, MAX_MESSAGE_LEN, MAX_URGENT_LEN, Peer, Topic};
 use quorum::signing::Query;
+use rustix::process::nice;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
@@ -209,6 +210,8 @@ fn cost(cluster: &mut Cluster, attack: Attack, time: Duration) -> Cost {
         let hostile = Arc::clone(&stops);
         scope.spawn(move || {
             let run = || {
+                // Its own work would be another machine's: it does not take the others' processors.
+                nice(19).unwrap();
                 let runtime = Builder::new_current_thread().enable_all().build().unwrap();
                 runtime.block_on(async { Hostile::start().await.attack(attack, &hostile).await });
             };

@@ -41,8 +41,8 @@ const WORTH_LEAVING_TCP: f64 = 1.005;
 const GOOD_ENOUGH: f64 = 1.1;
 /// Of the whole exchange, measuring may take this share.
 const MEASURING_SHARE: f64 = 0.02;
-/// What a transport is charged that could not connect.
-const FAILED: u32 = 8;
+/// Beside three round trips, a transport over UDP may take so long to connect before TCP is tried.
+const MIN_PATIENCE: Duration = Duration::from_millis(200);
 
 /// A choice that was made for a connection.
 pub(crate) struct Chosen {
@@ -56,6 +56,7 @@ pub(crate) struct Chosen {
     exchange: Exchange,
     is_announced: bool,
     is_secure: bool,
+    avoids_udp: bool,
     path: Option<Path>,
     started_at: Instant,
 }
@@ -93,9 +94,15 @@ impl<'a> Choosing<'a> {
     }
 
     fn choose(self) -> Chosen {
+        if self.options.avoids_udp {
+            return self.without_path("nothing arrives by UDP any more");
+        }
         let now = now();
         let paths = self.cache.read();
         let known = paths.get(&self.key);
+        if known.is_some_and(|known| known.avoids_udp(now)) {
+            return self.without_path("UDP has failed on this path within a day");
+        }
         if let Some(known) = known
             && (known.is_fresh(now) || self.is_tiny())
             && !(known.path.udp_passes && !known.has_rates && self.needs_rates(&known.path))
@@ -303,6 +310,7 @@ impl<'a> Choosing<'a> {
             exchange,
             is_announced: options.exchange.is_some(),
             is_secure,
+            avoids_udp: options.avoids_udp,
             path,
             started_at: Instant::now(),
         }
@@ -310,16 +318,29 @@ impl<'a> Choosing<'a> {
 }
 
 impl Chosen {
-    /// The transport that was chosen could not connect: TCP is used, now and in future.
-    pub(crate) fn failed(&mut self, error: &io::Error) {
-        let failed = self.decision.transport;
-        if let Some(predicted) = self.predicted(failed) {
-            let took = predicted.saturating_mul(FAILED);
-            self.learn(|known, now| known.learn(failed, predicted, took, now));
-        }
-        self.decision.reason = format!("{failed} could not connect: {error}");
-        self.decision.transport = "tcp";
+    /// How long the transport may take to connect before TCP is tried, too.
+    pub(crate) fn patience(&self) -> Duration {
+        self.path.as_ref().map_or(Duration::ZERO, |path| 3 * path.round_trip) + MIN_PATIENCE
+    }
+
+    /// TCP has connected where the transport that was chosen did not: no other one over UDP is tried
+    /// on this path for some time.
+    pub(crate) fn replaced(&mut self, reason: &str) {
+        self.decision.reason = format!("{} does not connect: {reason}", self.decision.transport);
+        self.decision.transport = transports::DEFAULT.name();
         self.started_at = Instant::now();
+        self.udp_failed();
+    }
+
+    /// What was sent has arrived.
+    pub(crate) fn has_progressed(&self) {
+        if self.avoids_udp {
+            self.udp_failed();
+        }
+    }
+
+    fn udp_failed(&self) {
+        self.cache.update(|paths| paths.udp_failed(&self.key, now()));
     }
 
     /// The exchange that was announced is complete.
@@ -492,11 +513,35 @@ mod tests {
         let mut second = choosing().choose();
         assert_ne!(second.decision.transport, fastest);
         // The next one cannot even connect.
-        let other = second.decision.transport;
-        second.failed(&io::ErrorKind::TimedOut.into());
+        second.replaced("nothing for 10 s");
         assert_eq!(second.decision.transport, "tcp");
-        let third = choosing().choose().decision.transport;
-        assert!(third != fastest && (other == "tcp" || third != other), "{third}");
+        assert_eq!(choosing().choose().decision.transport, "tcp");
+    }
+
+    #[test]
+    fn where_udp_has_failed_it_is_tcp() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = || Cache::at(directory.path().to_owned());
+        let to = "192.0.2.1:7000".parse().unwrap();
+        let options = options(3_000_000);
+        let path = Path::assumed(Duration::from_millis(300), 1.25e7);
+        let choosing = |options| Choosing::new(to, options, cache());
+        cache().update(|paths| {
+            paths.measured(&choosing(&options).key, &path, true, Losses::default(), now());
+        });
+        let transport = |options| choosing(options).choose().decision.transport;
+        assert_eq!(transport(&options), "burst");
+        let avoiding = Options { avoids_udp: true, ..options.clone() };
+        let chosen = choosing(&avoiding).choose();
+        assert_eq!(chosen.decision.transport, "tcp");
+        // Until something has arrived by TCP, the whole path may be broken.
+        assert_eq!(transport(&options), "burst");
+        chosen.has_progressed();
+        assert_eq!(transport(&options), "tcp");
+        // Also where nothing else is known.
+        cache().update(|paths| paths.0.clear());
+        choosing(&avoiding).choose().has_progressed();
+        assert_eq!(transport(&options), "tcp");
     }
 
     #[test]

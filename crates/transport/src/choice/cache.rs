@@ -1,15 +1,15 @@
 //! The file in which paths are remembered.
 
-use std::env;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 
 use super::known::Paths;
+use crate::lasting;
 
 /// A longer file is not ours.
 const MAX_FILE_LEN: u64 = 4 << 20;
@@ -22,10 +22,7 @@ pub(super) struct Cache(Option<PathBuf>);
 impl Cache {
     /// In `$XDG_STATE_HOME/sunder`, or `~/.local/state/sunder`.
     pub(super) fn of_user() -> Self {
-        let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
-        let state = absolute("XDG_STATE_HOME")
-            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
-        Self(state.map(|state| state.join("sunder/transport")))
+        Self(lasting::directory())
     }
 
     #[cfg(test)]
@@ -52,7 +49,7 @@ impl Cache {
 
     fn try_update(&self, change: impl FnOnce(&mut Paths)) -> io::Result<()> {
         let Some(directory) = &self.0 else { return Ok(()) };
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        lasting::create(directory)?;
         let lock = private().open(directory.join("lock"))?;
         flock(&lock, FlockOperation::LockExclusive)?;
         let mut paths = self.read();

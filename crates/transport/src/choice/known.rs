@@ -43,6 +43,9 @@ pub(super) struct Known {
     losses: Losses,
     losses_at: u64,
     corrections: BTreeMap<String, Correction>,
+    /// When TCP has carried what UDP did not.
+    #[serde(default)]
+    udp_failed_at: Option<u64>,
 }
 
 /// What exchanges took, divided by what was predicted.
@@ -64,6 +67,17 @@ impl Paths {
             known.used_at = now;
             change(known);
         }
+    }
+
+    /// Remembers that TCP has carried what UDP did not.
+    pub(super) fn udp_failed(&mut self, key: &str, now: u64) {
+        if self.get(key).is_none() {
+            // It counts as old: the next larger exchange measures it.
+            let path = Path::assumed(Duration::ZERO, 0.0);
+            self.measured(key, &path, false, Losses::default(), now);
+            self.change(key, now, |known| known.measured_at = 0);
+        }
+        self.change(key, now, |known| known.udp_failed_at = Some(now));
     }
 
     /// Remembers a path that was measured, with what was lost then.
@@ -108,7 +122,13 @@ impl Known {
             losses,
             losses_at: now,
             corrections: BTreeMap::new(),
+            udp_failed_at: None,
         }
+    }
+
+    /// Whether UDP is not tried, as it has failed on this path.
+    pub(super) fn avoids_udp(&self, now: u64) -> bool {
+        self.udp_failed_at.is_some_and(|at| now.saturating_sub(at) < DAY_S)
     }
 
     /// What a transport may know of it, if its rates were measured.

@@ -59,6 +59,42 @@ impl Racing {
     }
 }
 
+/// Connects by a transport over UDP, and by TCP when that has failed or takes longer than
+/// `patience`: the first connection is used. Also why it is one of TCP, if it is.
+pub(crate) fn connect_or_tcp(
+    transport: &'static dyn Transport,
+    to: SocketAddr,
+    options: &Options,
+    patience: Duration,
+) -> io::Result<(Arc<dyn ByteStream>, Option<String>)> {
+    let (sender, results) = channel();
+    let connect = |transport: &'static dyn Transport| {
+        let (sender, options) = (sender.clone(), options.clone());
+        thread::Builder::new().name("connect".into()).spawn(move || {
+            // Who comes too late is not heard, and ends here.
+            let _ = sender.send((transport.name(), transport.connect(to, &options)));
+        })
+    };
+    connect(transport)?;
+    let mut reason = match results.recv_timeout(patience) {
+        Ok((_, Ok(stream))) => return Ok((stream, None)),
+        Ok((_, Err(error))) => error.to_string(),
+        Err(_) => format!("nothing for {:.1} s", patience.as_secs_f64()),
+    };
+    connect(transports::DEFAULT)?;
+    drop(sender);
+    let mut failed = None;
+    while let Ok((name, result)) = results.recv() {
+        match result {
+            Ok(stream) if name == transport.name() => return Ok((stream, None)),
+            Ok(stream) => return Ok((stream, Some(reason))),
+            Err(error) if name == transport.name() => reason = error.to_string(),
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.unwrap_or_else(|| io::ErrorKind::TimedOut.into()))
+}
+
 /// A connection that a thread makes.
 pub(super) struct Connecting {
     result: Receiver<io::Result<Arc<dyn ByteStream>>>,

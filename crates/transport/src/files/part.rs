@@ -1,16 +1,22 @@
 //! A file that is not complete: `.NAME.part`.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 
-use rustix::fs::{RenameFlags, renameat_with, statvfs};
+use rustix::fs::{RenameFlags, Timespec, Timestamps, futimens, renameat_with, statvfs};
 
 use super::REPORT_INTERVAL;
-use crate::protocol::file::FileName;
+use crate::protocol::file::{Attributes, FileName};
+
+/// The mode of a file for its owner only.
+const PRIVATE: u32 = 0o600;
+
+/// What is assumed if the system does not say it.
+const USUAL_UMASK: u32 = 0o022;
 
 /// Why a file cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +36,8 @@ pub(super) enum PartError {
     Report(io::Error),
 }
 
-/// See [the module](self). Other programs do not write to it: it is locked.
+/// See [the module](self). Other programs do not write to it: it is locked, and for its owner only.
+/// An empty one does not stay.
 #[derive(Debug)]
 pub(super) struct Part {
     file: File,
@@ -38,6 +45,7 @@ pub(super) struct Part {
     name: FileName,
     path: PathBuf,
     len: u64,
+    is_published: bool,
 }
 
 impl Part {
@@ -50,6 +58,7 @@ impl Part {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(PRIVATE)
             // Of a link or a device, nothing is known. A pipe would wait for its reader.
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(&path)
@@ -63,8 +72,9 @@ impl Part {
             Err(TryLockError::WouldBlock) => return Err(PartError::Busy(name.to_string())),
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
+        file.set_permissions(Permissions::from_mode(PRIVATE)).map_err(failed)?;
         let (directory, name, len) = (directory.to_owned(), name.clone(), metadata.len());
-        let mut part = Self { file, directory, name, path, len };
+        let mut part = Self { file, directory, name, path, len, is_published: false };
         // More than the file will have is of another one.
         if len > length {
             part.clear()?;
@@ -104,15 +114,20 @@ impl Part {
 
     /// Writes behind what was written or read last.
     pub(super) fn append(&mut self, data: &[u8]) -> Result<(), PartError> {
-        self.file.write_all(data).map_err(|error| self.failed(error))
+        self.file.write_all(data).map_err(|error| self.failed(error))?;
+        self.len += data.len() as u64;
+        Ok(())
     }
 
-    /// Gives the file its name, when it is on the disk. `report` is called while that takes time.
+    /// Gives the file its attributes, as far as this process's umask allows, and its name, when it
+    /// is on the disk. `report` is called while that takes time.
     pub(super) fn publish(
-        self,
+        mut self,
+        attributes: &Attributes,
         overwrites: bool,
         report: &mut impl FnMut() -> io::Result<()>,
     ) -> Result<(), PartError> {
+        self.set(attributes).map_err(|error| self.failed(error))?;
         self.sync(report)?;
         let to = self.directory.join(self.name.as_str());
         let named = if overwrites { std::fs::rename(&self.path, &to) } else { self.name_new(&to) };
@@ -120,8 +135,18 @@ impl Part {
             io::ErrorKind::AlreadyExists => PartError::Exists(self.name.to_string()),
             _ => self.failed(error),
         })?;
+        self.is_published = true;
         // If the system stops now, the file may have its old name; nothing is lost.
         let _ = File::open(&self.directory).and_then(|directory| directory.sync_all());
+        Ok(())
+    }
+
+    fn set(&self, attributes: &Attributes) -> io::Result<()> {
+        let mode = attributes.permissions & !umask();
+        self.file.set_permissions(Permissions::from_mode(mode))?;
+        let (tv_sec, nanos) = attributes.changed_at;
+        let changed = Timespec { tv_sec, tv_nsec: nanos.into() };
+        futimens(&self.file, &Timestamps { last_access: changed, last_modification: changed })?;
         Ok(())
     }
 
@@ -151,6 +176,22 @@ impl Part {
             }
         })
     }
+}
+
+impl Drop for Part {
+    /// Nothing can go on from an empty one.
+    fn drop(&mut self) {
+        if self.len == 0 && !self.is_published {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The permissions that this process gives to nobody.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    umask.and_then(|umask| u32::from_str_radix(umask.trim(), 8).ok()).unwrap_or(USUAL_UMASK)
 }
 
 /// A regular file of this length at this path, for reading.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use keys::PublicKey;
@@ -20,7 +20,10 @@ use crate::protocol::file::{
 /// How long the sender may take to see how it ended.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long an earlier connection of the same sender may take to end.
+/// After so long without anything from a sender, another one may send a file of the same name.
+const MAX_SILENCE: Duration = Duration::from_secs(2);
+
+/// How long an earlier connection that gives way may take to end.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a file was not received.
@@ -37,7 +40,7 @@ pub enum ReceiveError {
         /// Why.
         source: io::Error,
     },
-    /// The connection has broken before a file was offered.
+    /// The connection has ended before a file was offered.
     #[error("no file was offered: {0}")]
     NoOffer(#[source] io::Error),
 }
@@ -73,6 +76,21 @@ pub struct Receiver {
 struct Active {
     sender: (Option<PublicKey>, IpAddr),
     closer: Closer,
+    /// When something has come from it last.
+    heard_at: Arc<Mutex<Instant>>,
+}
+
+impl Active {
+    /// Whether another connection takes its place: of the same sender, at which this one has broken,
+    /// or of another one that has the same file, when nothing comes from this one any more.
+    fn gives_way_to(&self, sender: &(Option<PublicKey>, IpAddr)) -> bool {
+        let is_same = match (self.sender.0, sender.0) {
+            (Some(one), Some(other)) => one == other,
+            (None, None) => self.sender.1 == sender.1,
+            _ => false,
+        };
+        is_same || lock(&self.heard_at).elapsed() >= MAX_SILENCE
+    }
 }
 
 impl Receiver {
@@ -83,8 +101,8 @@ impl Receiver {
         Self { directory, overwrites, active: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Takes the file of one connection. A connection of the same sender with a file of the same
-    /// name ends: it has broken at the sender.
+    /// Takes the file of one connection. Another connection with a file of the same name ends if it
+    /// is of the same sender, where it has broken, or if it has been silent for 2 s.
     ///
     /// # Errors
     /// When the file is not complete, its digest is wrong, or it may not be created.
@@ -115,18 +133,23 @@ impl Receiver {
         }
     }
 
+    /// Ends the connections whose files are on their way. What has arrived stays.
+    pub fn close(&self) {
+        self.lock().values().for_each(|active| active.closer.close());
+    }
+
     fn transfer(
         &self,
         connection: &mut Connection,
         offered: &mut Option<FileName>,
         observe: &mut impl FnMut(Event<'_>),
     ) -> Result<Received, Stop> {
-        let FromSender::Offer { is_eager: _, length, name } = next(connection)? else {
+        let FromSender::Offer { is_eager: _, length, attributes, name } = next(connection)? else {
             return Err(protocol("no file is offered"));
         };
         *offered = Some(name.clone());
         observe(Event::Offered { name: &name, length });
-        let _active = self.enter(&name, connection)?;
+        let entered = self.enter(&name, connection)?;
         let path = self.directory.join(name.as_str());
         if !self.overwrites && path.symlink_metadata().is_ok() {
             return compare(connection, name, path, length, observe);
@@ -139,49 +162,52 @@ impl Receiver {
             position: 0,
             state: Sha256::new(),
             reported: Instant::now(),
+            heard_at: &entered.heard_at,
             buffer: vec![0; MAX_DATA_LEN],
         };
         let (sha256, resumed_from) = transfer.run(observe)?;
         let Transfer { part, connection, .. } = transfer;
         let mut report = || put(connection, &FromReceiver::Progress(length));
-        part.publish(self.overwrites, &mut report).map_err(PartError::into_stop)?;
+        part.publish(&attributes, self.overwrites, &mut report).map_err(PartError::into_stop)?;
         let elapsed = Duration::ZERO;
         Ok(Received { name, path, bytes: length, resumed_from, sha256, elapsed })
     }
 
-    /// Takes the name for this connection, from an earlier one of the same sender if there is one.
+    /// Takes the name for this connection, from an earlier one that gives way.
     fn enter(&self, name: &FileName, connection: &Connection) -> Result<Entered<'_>, Stop> {
         let sender = (connection.peer(), connection.peer_addr().ip());
         let busy = || failed(FailureReason::Busy, format!("{name} is being received already"));
         let mut active = self.lock();
         let deadline = Instant::now() + TAKEOVER_TIMEOUT;
         while let Some(other) = active.get(name) {
-            let is_same = match (other.sender.0, sender.0) {
-                (Some(one), Some(other)) => one == other,
-                (None, None) => other.sender.1 == sender.1,
-                _ => false,
-            };
             let left = deadline.saturating_duration_since(Instant::now());
-            if !is_same || left.is_zero() {
+            if !other.gives_way_to(&sender) || left.is_zero() {
                 return Err(busy());
             }
             other.closer.close();
             let waited = self.changed.wait_timeout(active, left);
             active = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        active.insert(name.clone(), Active { sender, closer: connection.closer() });
-        Ok(Entered { receiver: self, name: name.clone() })
+        let (closer, heard_at) = (connection.closer(), Arc::new(Mutex::new(Instant::now())));
+        let of_name = Active { sender, closer, heard_at: heard_at.clone() };
+        active.insert(name.clone(), of_name);
+        Ok(Entered { receiver: self, name: name.clone(), heard_at })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<FileName, Active>> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.active)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A name that a connection has, until this is dropped.
 struct Entered<'a> {
     receiver: &'a Receiver,
     name: FileName,
+    heard_at: Arc<Mutex<Instant>>,
 }
 
 impl Drop for Entered<'_> {
@@ -320,6 +346,7 @@ struct Transfer<'a> {
     /// The digest of what was written.
     state: Sha256,
     reported: Instant,
+    heard_at: &'a Mutex<Instant>,
     buffer: Vec<u8>,
 }
 
@@ -345,17 +372,24 @@ impl Transfer<'_> {
                     }
                 }
                 FromSender::Data(len) if is_ignoring => skip(self.connection, len)?,
-                FromSender::Data(len) => self.take(len)?,
+                FromSender::Data(len) => self.take(len, observe)?,
                 FromSender::Working => {}
                 FromSender::End(_) if is_ignoring => {}
                 FromSender::End(digest) => return Ok((self.check(&digest)?, resumed_from)),
                 _ => return Err(protocol("an unexpected message")),
             }
-            if self.reported.elapsed() >= REPORT_INTERVAL {
-                observe(Event::Position(self.position));
-                self.put(&FromReceiver::Progress(self.position))?;
-            }
+            self.report_if_due(observe)?;
         }
+    }
+
+    /// Says what is there, from time to time. The sender takes silence for a broken connection.
+    fn report_if_due(&mut self, observe: &mut impl FnMut(Event<'_>)) -> Result<(), Stop> {
+        if self.reported.elapsed() < REPORT_INTERVAL {
+            return Ok(());
+        }
+        *lock(self.heard_at) = Instant::now();
+        observe(Event::Position(self.position));
+        self.put(&FromReceiver::Progress(self.position))
     }
 
     fn put(&mut self, message: &FromReceiver) -> Result<(), Stop> {
@@ -391,15 +425,24 @@ impl Transfer<'_> {
         }
     }
 
-    fn take(&mut self, len: usize) -> Result<(), Stop> {
+    fn take(&mut self, len: usize, observe: &mut impl FnMut(Event<'_>)) -> Result<(), Stop> {
         if len as u64 > self.length - self.position {
             return Err(protocol("more arrives than was offered"));
         }
-        let data = &mut self.buffer[..len];
-        self.connection.read_exact(data).map_err(Stop::Broken)?;
-        self.state.update(&*data);
-        self.part.append(data).map_err(PartError::into_stop)?;
-        self.position += len as u64;
+        let mut left = len;
+        while left > 0 {
+            // On a slow path, a message takes longer than the sender waits for a report.
+            let count = self.connection.read(&mut self.buffer[..left]).map_err(Stop::Broken)?;
+            if count == 0 {
+                return Err(Stop::Broken(io::ErrorKind::UnexpectedEof.into()));
+            }
+            let data = &self.buffer[..count];
+            self.state.update(data);
+            self.part.append(data).map_err(PartError::into_stop)?;
+            self.position += count as u64;
+            left -= count;
+            self.report_if_due(observe)?;
+        }
         Ok(())
     }
 

@@ -1,8 +1,11 @@
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
+use std::time::{Instant, UNIX_EPOCH};
 
 use keys::SecretKey;
 
@@ -11,8 +14,11 @@ use crate::net::{Connection, Listener, connect};
 use crate::options::{Options, Security};
 use crate::{Error, FailureReason};
 
+fn secret(number: u8) -> SecretKey {
+    SecretKey::new(&[number; 32])
+}
+
 fn security(own: u8, peer: u8) -> Security {
-    let secret = |number| SecretKey::new(&[number; 32]);
     Security::pinned(secret(own), vec![secret(peer).public()])
 }
 
@@ -40,11 +46,16 @@ impl Receiving {
     }
 
     fn connect(&self) -> Result<Connection, Error> {
-        connect(&self.address, &Options::new(security(1, 2)))
+        self.connecting()(false)
+    }
+
+    fn connecting(&self) -> impl Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static {
+        let address = self.address.clone();
+        move |_| connect(&address, &Options::new(security(1, 2)))
     }
 
     fn send(&self, path: &Path) -> Result<Sent, SendError> {
-        send(path, || self.connect(), |_| {})
+        send(path, self.connecting(), |_| {})
     }
 }
 
@@ -125,8 +136,9 @@ fn a_transfer_goes_on_after_breaks() {
     let receiving = Receiving::new(to.path(), false);
     let breaks = AtomicU32::new(0);
     let part = to.path().join(".a.part");
-    let connect = || {
-        let connection = receiving.connect()?;
+    let connecting = receiving.connecting();
+    let connect = move |avoids_udp| {
+        let connection = connecting(avoids_udp)?;
         if breaks.fetch_add(1, Ordering::Relaxed) < 3 {
             let (closer, part) = (connection.closer(), part.clone());
             let before = fs::metadata(&part).map_or(0, |part| part.len());
@@ -152,7 +164,7 @@ fn a_transfer_goes_on_after_breaks() {
 #[test]
 fn only_files_with_usable_names_are_sent() {
     let from = tempfile::tempdir().unwrap();
-    let never = || -> Result<Connection, Error> { unreachable!() };
+    let never = |_| -> Result<Connection, Error> { unreachable!() };
     let hidden = from.path().join(".hidden");
     fs::write(&hidden, b"").unwrap();
     assert!(matches!(send(&hidden, never, |_| {}), Err(SendError::Name { .. })));
@@ -170,7 +182,9 @@ fn a_sender_that_breaks_the_rules_is_told() {
     let to = tempfile::tempdir().unwrap();
     let receiving = Receiving::new(to.path(), false);
     let offer = |name: &str| {
-        let mut bytes = vec![1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 4, 0, u8::try_from(name.len()).unwrap()];
+        let mut bytes = vec![1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 4];
+        bytes.extend([0; 16]);
+        bytes.extend([0, u8::try_from(name.len()).unwrap()]);
         bytes.extend(name.as_bytes());
         bytes
     };
@@ -200,6 +214,163 @@ fn a_sender_that_breaks_the_rules_is_told() {
         assert_eq!(connection.read(&mut [0]).unwrap(), 0);
     }
     // A digest that is wrong leaves nothing to go on from.
-    assert_eq!(fs::read(to.path().join(".b.part")).unwrap(), b"");
-    assert!(!to.path().join("b").exists());
+    assert_eq!(fs::read_dir(to.path()).unwrap().count(), 1, "the part of a");
+}
+
+#[test]
+fn permissions_and_times_arrive() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let receiving = Receiving::new(to.path(), false);
+    let changed_at = UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_000);
+    for permissions in [0o600, 0o640, 0o755] {
+        let name = format!("{permissions:o}");
+        let path = from.path().join(&name);
+        fs::write(&path, b"secret").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(permissions)).unwrap();
+        fs::File::open(&path).unwrap().set_modified(changed_at).unwrap();
+        receiving.send(&path).unwrap();
+        let there = fs::metadata(to.path().join(&name)).unwrap();
+        // As far as the receiver's umask allows.
+        let mode = there.permissions().mode() & 0o777;
+        assert_eq!((mode & !permissions, mode & 0o700), (0, permissions & 0o700));
+        assert_eq!(there.modified().unwrap(), changed_at);
+    }
+}
+
+#[test]
+fn a_part_is_for_its_owner_only() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (path, part) = (from.path().join("a"), to.path().join(".a.part"));
+    fs::write(&path, pattern(2_000_000)).unwrap();
+    // One that an earlier version has left, for everybody.
+    fs::write(&part, &pattern(1_000_000)).unwrap();
+    fs::set_permissions(&part, Permissions::from_mode(0o644)).unwrap();
+    let receiving = Receiving::new(to.path(), false);
+    let connecting = receiving.connecting();
+    let (modes, seen) = channel();
+    let sent = send(&path, connecting, |event| {
+        if let (Event::Comparing | Event::Position(1..), Ok(part)) = (event, fs::metadata(&part)) {
+            modes.send(part.permissions().mode() & 0o777).unwrap();
+        }
+    });
+    assert_eq!(sent.unwrap().resumed_from, 1_000_000);
+    assert!(seen.try_iter().all(|mode| mode == 0o600));
+}
+
+#[test]
+fn a_file_that_is_changed_meanwhile_is_not_sent_as_good() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let receiving = Receiving::new(to.path(), false);
+    for len in [1000, 1001, 10] {
+        let path = from.path().join("a");
+        fs::write(&path, pattern(1000)).unwrap();
+        let (connecting, changed) = (receiving.connecting(), path.clone());
+        let connect = move |avoids_udp| {
+            let mut file = fs::File::create(&changed).unwrap();
+            std::io::Write::write_all(&mut file, &vec![7; len]).unwrap();
+            connecting(avoids_udp)
+        };
+        let error = send(&path, connect, |_| {}).unwrap_err();
+        assert!(matches!(error, SendError::Changed { .. }), "{error}");
+        assert!(!to.path().join("a").exists());
+    }
+}
+
+/// A receiver that is silent on its first connection, and takes files on the others.
+fn silent_at_first(directory: &Path, kept: Sender<Connection>) -> Receiving {
+    let listener = Listener::bind("127.0.0.1:0", &Options::new(security(2, 1))).unwrap();
+    let address = listener.local_addr().to_string();
+    let receiver = Receiver::new(directory, false);
+    thread::spawn(move || {
+        kept.send(listener.accept().unwrap()).unwrap();
+        while let Ok(connection) = listener.accept() {
+            let _ = receiver.receive(connection, |_| {});
+        }
+    });
+    Receiving { address }
+}
+
+#[test]
+fn another_connection_takes_the_place_of_a_silent_one() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = from.path().join("a");
+    // More than buffers hold: the sender waits until more is taken.
+    let data = pattern(30_000_000);
+    fs::write(&path, &data).unwrap();
+    let (kept, _silent) = channel();
+    let receiving = silent_at_first(to.path(), kept);
+    let begin = Instant::now();
+    let mut silences = 0;
+    let sent = send(&path, receiving.connecting(), |event| {
+        silences += u32::from(matches!(event, Event::Silent { .. }));
+    });
+    assert_eq!((sent.unwrap().connections, silences), (2, 1));
+    assert!(begin.elapsed() < IDLE_TIMEOUT / 2);
+    assert!(fs::read(to.path().join("a")).unwrap() == data);
+}
+
+#[test]
+fn a_silent_connection_that_recovers_goes_on() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = from.path().join("a");
+    let data = pattern(3_000_000);
+    fs::write(&path, &data).unwrap();
+    let (kept, silent) = channel();
+    let receiving = silent_at_first(to.path(), kept);
+    let (connecting, connects) = (receiving.connecting(), AtomicU32::new(0));
+    let (asks, is_asked) = channel();
+    let directory = to.path().to_owned();
+    thread::spawn(move || {
+        let connection = silent.recv().unwrap();
+        is_asked.recv().unwrap();
+        Receiver::new(&directory, false).receive(connection, |_| {}).unwrap();
+    });
+    let connect = move |avoids_udp| {
+        if connects.fetch_add(1, Ordering::Relaxed) > 0 {
+            asks.send(()).unwrap();
+            // The path to a new connection is broken for longer.
+            thread::sleep(IDLE_TIMEOUT);
+        }
+        connecting(avoids_udp)
+    };
+    let begin = Instant::now();
+    let sent = send(&path, connect, |_| {}).unwrap();
+    assert_eq!(sent.connections, 1);
+    assert!(begin.elapsed() < IDLE_TIMEOUT / 2);
+    assert!(fs::read(to.path().join("a")).unwrap() == data);
+}
+
+#[test]
+fn another_sender_of_the_same_file_takes_the_place_of_a_silent_one() {
+    use std::io::Write as _;
+
+    use crate::protocol::file::{Attributes, FileName, FromReceiver, FromSender};
+
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = from.path().join("a");
+    fs::write(&path, pattern(1000)).unwrap();
+    let listener = Listener::bind("127.0.0.1:0", &Options::new(Security::open(secret(2)))).unwrap();
+    let address = listener.local_addr().to_string();
+    let receiver = Arc::new(Receiver::new(to.path(), false));
+    thread::spawn(move || {
+        while let Ok(connection) = listener.accept() {
+            let receiver = receiver.clone();
+            thread::spawn(move || receiver.receive(connection, |_| {}));
+        }
+    });
+    let by = move |sender| {
+        let address = address.clone();
+        move |_: bool| connect(&address, &Options::new(security(sender, 2)))
+    };
+    // One that was switched off after its offer.
+    let mut silent = by(1)(false).unwrap();
+    let attributes = Attributes { permissions: 0o600, changed_at: (0, 0) };
+    let name = FileName::parse(b"a").unwrap();
+    let offer = FromSender::Offer { is_eager: true, length: 1000, attributes, name };
+    silent.write_all(&offer.encode()).unwrap();
+    assert_eq!(FromReceiver::read(&mut silent).unwrap(), FromReceiver::Have(0));
+    let mut busy = 0;
+    let sent = send(&path, by(3), |event| busy += u32::from(matches!(event, Event::Broken { .. })));
+    assert!(sent.is_ok() && busy > 0);
+    assert!(fs::read(to.path().join("a")).unwrap() == pattern(1000));
 }

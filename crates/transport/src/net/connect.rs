@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::connection::Connection;
 use super::handshaking;
 use crate::address::resolve;
-use crate::choice::{Chosen, choose, measure};
+use crate::choice::{Chosen, choose, connect_or_tcp, measure};
 use crate::error::{Error, Step};
 use crate::options::{Choice, Options, Security};
 use crate::protocol::relay::Token;
@@ -79,19 +79,29 @@ fn open_named(
     transport.connect(to, &options)
 }
 
-/// A connection of the transport that is expected to be the fastest; of TCP if that one fails.
+/// A connection of the transport that is expected to be the fastest; of TCP if that one does not
+/// connect.
 fn open_chosen(to: SocketAddr, options: &Options) -> io::Result<Opened> {
     let mut chosen = choose(to, options);
     let path = options.path.or(chosen.estimate);
     let options = Options { path, ..options.clone() };
     let transport = transports::named(chosen.decision.transport).map_err(io::Error::other)?;
-    let connected = chosen.stream.take().unwrap_or_else(|| transport.connect(to, &options));
-    let stream = match connected {
-        Err(error) if transport.name() != transports::DEFAULT.name() => {
-            chosen.failed(&error);
-            transports::DEFAULT.connect(to, &options)?
+    let stream = match chosen.stream.take() {
+        Some(Ok(stream)) => stream,
+        Some(Err(error)) if transports::is_over_udp(transport.name()) => {
+            let stream = transports::DEFAULT.connect(to, &options)?;
+            chosen.replaced(&error.to_string());
+            stream
         }
-        connected => connected?,
+        Some(Err(error)) => return Err(error),
+        None if transports::is_over_udp(transport.name()) => {
+            let (stream, replaced) = connect_or_tcp(transport, to, &options, chosen.patience())?;
+            if let Some(reason) = replaced {
+                chosen.replaced(&reason);
+            }
+            stream
+        }
+        None => transport.connect(to, &options)?,
     };
     Ok((stream, Some(chosen)))
 }

@@ -14,6 +14,7 @@ use crate::error::{Error, Step};
 use crate::protocol::handshake::{ACCEPTED, HandshakeError, REFUSED, Refusal, Session};
 use crate::protocol::records::{MAX_CHUNK_LEN, Opened, Opener, Sealer};
 use crate::stream::{ByteStream, PathStatistics};
+use crate::transports::is_over_udp;
 
 /// A reliable connection over any transport: bytes arrive whole and in order, or there is an error.
 ///
@@ -177,6 +178,11 @@ impl Connection {
         self.shared().stream.transport()
     }
 
+    /// Whether its transport sends datagrams of UDP.
+    pub(crate) fn is_over_udp(&self) -> bool {
+        is_over_udp(self.transport())
+    }
+
     /// The peer's key, unless the connection is insecure.
     pub fn peer(&self) -> Option<PublicKey> {
         self.shared().peer
@@ -251,6 +257,14 @@ impl Read for Reader {
 }
 
 impl Reader {
+    /// Says that what was sent arrives. A transport that had failed before on the path is not used
+    /// on it for some time.
+    pub(crate) fn has_progressed(&self) {
+        if let Some(chosen) = self.shared.chosen.get() {
+            chosen.has_progressed();
+        }
+    }
+
     /// See [`Connection::statistics`].
     pub fn statistics(&self) -> Statistics {
         self.shared.statistics()

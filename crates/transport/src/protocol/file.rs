@@ -1,9 +1,17 @@
 //! What the ends send each other to move a file. Specified in `docs/protocols/transport.md`.
 
+use std::fs::Metadata;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 
 /// The version of the messages.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+
+/// The permissions that are kept, of a file's mode.
+const PERMISSIONS: u32 = 0o777;
+
+/// A second has so many nanoseconds.
+const NANOS: u32 = 1_000_000_000;
 
 /// The longest name of a file, in bytes: a file system has 255, and `.NAME.part` is longer.
 pub(crate) const MAX_NAME_LEN: usize = 240;
@@ -20,9 +28,9 @@ pub(crate) const DIGEST_LEN: usize = 32;
 /// What the sender sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FromSender {
-    /// The first message: a file of this name and length. Data follows at once, from its beginning,
-    /// if `is_eager`; otherwise the sender waits for [`FromReceiver::Have`].
-    Offer { is_eager: bool, length: u64, name: FileName },
+    /// The first message: a file of this name, length and attributes. Data follows at once, from its
+    /// beginning, if `is_eager`; otherwise the sender waits for [`FromReceiver::Have`].
+    Offer { is_eager: bool, length: u64, attributes: Attributes, name: FileName },
     /// Data follows from this offset. Before it is what has this digest.
     Start { offset: u64, digest: [u8; DIGEST_LEN] },
     /// So many bytes follow.
@@ -89,8 +97,26 @@ impl FailureReason {
     ];
 }
 
+/// What a file has beside its name and its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    /// Who may read, write and execute it: the last nine bits of its mode.
+    pub(crate) permissions: u32,
+    /// When it was changed last: seconds since 1970, and nanoseconds.
+    pub(crate) changed_at: (i64, u32),
+}
+
+impl Attributes {
+    /// Those of a file that is there.
+    pub(crate) fn of(file: &Metadata) -> Self {
+        let nanos = u32::try_from(file.mtime_nsec()).unwrap_or(0);
+        Self { permissions: file.mode() & PERMISSIONS, changed_at: (file.mtime(), nanos) }
+    }
+}
+
 /// A name under which a file can be created in a directory, and nowhere else: not empty, without
-/// separators or control characters, not hidden, and not too long.
+/// separators, control characters or characters that change how others are shown, not hidden, and
+/// not too long.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileName(String);
 
@@ -103,8 +129,8 @@ pub enum FileNameError {
     /// Not UTF-8.
     #[error("its name is not UTF-8")]
     Encoding,
-    /// It has a separator or a control character.
-    #[error("its name has a slash, a backslash or a control character")]
+    /// It has a separator, or a character that is not shown or changes how others are.
+    #[error("its name has a slash, a backslash or a character that cannot be seen")]
     Character,
     /// It begins with a dot.
     #[error("its name begins with a dot: such files change the behaviour of programs unseen")]
@@ -121,7 +147,7 @@ impl FileName {
             return Err(FileNameError::Length);
         }
         let name = std::str::from_utf8(bytes).map_err(|_| FileNameError::Encoding)?;
-        if name.chars().any(|c| c.is_control() || c == '/' || c == '\\') {
+        if name.chars().any(|c| is_unseen(c) || c == '/' || c == '\\') {
             return Err(FileNameError::Character);
         }
         if name.starts_with('.') {
@@ -142,6 +168,15 @@ impl std::fmt::Display for FileName {
     }
 }
 
+/// Whether a character is not shown, or changes how the text around it is: control characters, line
+/// separators, and what changes the direction of writing. Joiners are needed to write some languages.
+fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}' | '\u{200E}' | '\u{200F}')
+        || matches!(c, '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}')
+        || matches!(c, '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}')
+}
+
 /// A message that there is not.
 fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
@@ -152,9 +187,13 @@ impl FromSender {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
-            Self::Offer { is_eager, length, name } => {
+            Self::Offer { is_eager, length, attributes, name } => {
+                let Attributes { permissions, changed_at: (seconds, nanos) } = attributes;
                 bytes.extend([1, VERSION, u8::from(*is_eager)]);
                 bytes.extend(length.to_be_bytes());
+                bytes.extend(permissions.to_be_bytes());
+                bytes.extend(seconds.to_be_bytes());
+                bytes.extend(nanos.to_be_bytes());
                 let len = u16::try_from(name.0.len()).expect("a name is short");
                 bytes.extend(len.to_be_bytes());
                 bytes.extend(name.0.as_bytes());
@@ -190,6 +229,13 @@ impl FromSender {
                     return Err(invalid("the sender has another version of Sunder"));
                 }
                 let length = u64::from_be_bytes(array(from)?);
+                let permissions = u32::from_be_bytes(array(from)?);
+                let changed_at =
+                    (i64::from_be_bytes(array(from)?), u32::from_be_bytes(array(from)?));
+                if permissions > PERMISSIONS || changed_at.1 >= NANOS {
+                    return Err(invalid("a file has impossible attributes"));
+                }
+                let attributes = Attributes { permissions, changed_at };
                 let len = usize::from(u16::from_be_bytes(array(from)?));
                 if len > 4 * MAX_NAME_LEN {
                     return Err(invalid("the name of a file is too long"));
@@ -197,7 +243,7 @@ impl FromSender {
                 let mut name = vec![0; len];
                 from.read_exact(&mut name)?;
                 match FileName::parse(&name) {
-                    Ok(name) => Self::Offer { is_eager: eager == 1, length, name },
+                    Ok(name) => Self::Offer { is_eager: eager == 1, length, attributes, name },
                     Err(error) => return Ok(Err(error)),
                 }
             }
@@ -263,7 +309,7 @@ impl FromReceiver {
                 let mut text = vec![0; len];
                 from.read_exact(&mut text)?;
                 let text = String::from_utf8_lossy(&text);
-                let text = text.chars().filter(|c| !c.is_control()).collect();
+                let text = text.chars().filter(|c| !is_unseen(*c)).collect();
                 Self::Failed(Failure { reason, text })
             }
             _ => return Err(invalid("a message that there is not")),
@@ -286,8 +332,9 @@ mod tests {
     #[test]
     fn messages_are_read_as_they_were_sent() {
         let name = FileName::parse("Pläne 1.pdf".as_bytes()).unwrap();
+        let attributes = Attributes { permissions: 0o640, changed_at: (-5, 999_999_999) };
         let messages = [
-            FromSender::Offer { is_eager: true, length: u64::MAX, name },
+            FromSender::Offer { is_eager: true, length: u64::MAX, attributes, name },
             FromSender::Start { offset: 7, digest: [3; 32] },
             FromSender::Data(MAX_DATA_LEN),
             FromSender::Working,
@@ -323,12 +370,15 @@ mod tests {
             "a\0",
             ".profile",
             "\u{9b}2J",
+            "a\u{202e}fdp.exe",
+            "a\u{2028}b",
         ] {
             assert!(FileName::parse(wrong.as_bytes()).is_err(), "{wrong:?}");
         }
         assert!(FileName::parse(&[0xFF]).is_err());
         assert!(FileName::parse(&[b'a'; MAX_NAME_LEN + 1]).is_err());
-        for right in ["a", "a.b", "-rf", "a b", "Ω"] {
+        for right in ["a", "a.b", "-rf", "a b", "Ω", "می\u{200c}خواهم", "👩\u{200d}🔬"]
+        {
             assert_eq!(FileName::parse(right.as_bytes()).unwrap().as_str(), right);
         }
     }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use keys::PublicKey;
-use transport::{Choice, Options};
+use keys::{PublicKey, SecretKey};
+use transport::{Choice, Error, Options, lasting_identity, random_identity};
 
-use super::{parse_choice, security};
+use super::{parse_choice, security_or};
 use crate::failure::Failure;
 
 /// How the other end is reached, and who it is.
@@ -17,7 +17,7 @@ pub(super) struct Connecting {
     /// The other end's public key, as it prints it
     #[arg(long, value_name = "KEY", required_unless_present = "insecure")]
     key: Option<PublicKey>,
-    /// The file with this end's key [default: a new one for each run]
+    /// The file with this end's key [default: for send, one that is kept; else a new one]
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     identity: Option<PathBuf>,
     /// Without encryption and proof of keys: whoever is on the path can read and change everything
@@ -37,8 +37,20 @@ impl Connecting {
     /// # Errors
     /// When the file with the key cannot be read.
     pub(super) fn options(&self) -> Result<Options, Failure> {
+        self.options_or(random_identity)
+    }
+
+    /// The same for one that is known again in the next run.
+    ///
+    /// # Errors
+    /// As [`Self::options`].
+    pub(super) fn lasting_options(&self) -> Result<Options, Failure> {
+        self.options_or(lasting_identity)
+    }
+
+    fn options_or(&self, other: fn() -> Result<SecretKey, Error>) -> Result<Options, Failure> {
         let keys: Vec<PublicKey> = self.key.into_iter().collect();
-        let security = security(self.identity.as_ref(), &keys, self.insecure)?;
+        let security = security_or(self.identity.as_ref(), &keys, self.insecure, other)?;
         Ok(Options {
             transport: self.transport,
             congestion: self.congestion.clone(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use transport::choice::{Candidate, Examined, examine};
-use transport::{Exchange, Options, Security};
+use transport::{Exchange, Options, Security, random_identity};
 
 use super::failed;
 use crate::console;
@@ -81,7 +81,7 @@ struct Prediction {
 /// If nothing passes.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     // It has no handshake. Predictions are those of encrypted connections.
-    let security = Security::open(super::identity(None)?);
+    let security = Security::open(random_identity().map_err(|error| failed(&error))?);
     let exchange =
         Exchange { sent: arguments.bytes, received: arguments.receive, rounds: arguments.rounds };
     let examined = examine(&arguments.address, &Options::new(security), exchange)

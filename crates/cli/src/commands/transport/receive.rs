@@ -1,5 +1,6 @@
 //! `sunder transport receive`.
 
+use std::io::ErrorKind::UnexpectedEof;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +15,7 @@ use super::{failed, reachable, security};
 use crate::console;
 use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::signals;
 
 /// The most files at a time.
 const MAX_FILES: usize = 64;
@@ -72,6 +74,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     service::log::start(console::wants_colour(&std::io::stderr()))?;
     let listener = listen(arguments, &options)?;
     let receiver = Arc::new(Receiver::new(&arguments.out, arguments.overwrite));
+    let closed = receiver.clone();
+    signals::before_end(move || closed.close())
+        .map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))?;
     let (complete, completed) = sync_channel(1);
     let is_once = arguments.once;
     let active = Arc::new(AtomicUsize::new(0));
@@ -110,6 +115,8 @@ fn spawn(
             (Ok(printed), Some(complete)) => _ = complete.try_send(printed),
             // It goes on though nobody reads what it prints.
             (Ok(_), None) => {}
+            // A sender connects again before it knows whether it has to.
+            (Err(ReceiveError::NoOffer(error)), _) if error.kind() == UnexpectedEof => {}
             (Err(error), _) => console::warning(&error.to_string()),
         }
     };
@@ -135,7 +142,7 @@ fn receive(
             }
             shown = shown.max(position);
         }
-        Event::Comparing | Event::Broken { .. } => {}
+        Event::Comparing | Event::Silent { .. } | Event::Broken { .. } => {}
     });
     drop(progress);
     let received = received?;

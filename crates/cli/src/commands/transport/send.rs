@@ -1,17 +1,19 @@
 //! `sunder transport send`.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use transport::choice::Decision;
 use transport::files::{self, Event, SendError, Sent};
-use transport::{Connection, Exchange, FailureReason, Options, Security, connect, names};
+use transport::{Closer, Connection, Exchange, FailureReason, Options, Security, connect, names};
 
 use super::connecting::Connecting;
 use super::failed;
 use crate::console;
 use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::signals;
 
 /// Sends a file to a host that runs `sunder transport receive`.
 ///
@@ -67,7 +69,7 @@ struct Document<'a> {
 /// # Errors
 /// When it cannot be read, there is no connection, or the receiver does not take it.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut options = arguments.connecting.options()?;
+    let mut options = arguments.connecting.lasting_options()?;
     if matches!(options.security, Security::Insecure) {
         console::warning("insecure: whoever is on the path can read and change the file");
     }
@@ -92,39 +94,74 @@ fn explain(connection: &Connection) {
 }
 
 fn send(arguments: &Arguments, options: &Options) -> Result<Sent, Failure> {
-    let mut progress = None;
-    let mut shown = 0;
-    let sent = files::send(
-        &arguments.file,
-        || {
-            let connection = connect(&arguments.address, options)?;
-            if arguments.explain {
-                explain(&connection);
-            }
-            Ok(connection)
-        },
-        |event| match event {
-            Event::Offered { length, .. } => progress = Some(Progress::new(Some(length))),
+    let current = Arc::new(Mutex::new(None));
+    end_on_signal(current.clone())?;
+    let (address, options, explains) =
+        (arguments.address.clone(), options.clone(), arguments.explain);
+    let connecting = move |avoids_udp| {
+        let connection = connect(&address, &Options { avoids_udp, ..options.clone() })?;
+        *lock(&current) = Some(connection.closer());
+        if explains {
+            explain(&connection);
+        }
+        Ok(connection)
+    };
+    let mut shown = Shown::default();
+    let sent = files::send(&arguments.file, connecting, |event| shown.show(&event));
+    drop(shown);
+    sent.map_err(|error| refused(&error, &arguments.address))
+}
+
+/// A signal ends the connection before it ends the command: the receiver knows at once.
+fn end_on_signal(current: Arc<Mutex<Option<Closer>>>) -> Result<(), Failure> {
+    let end = move || {
+        if let Some(closer) = &*lock(&current) {
+            closer.close();
+        }
+        console::note("stopped; the same command goes on where this was");
+    };
+    signals::before_end(end)
+        .map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the terminal shows of the transfer.
+#[derive(Default)]
+struct Shown {
+    progress: Option<Progress>,
+    position: u64,
+}
+
+impl Shown {
+    fn show(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Offered { length, .. } => self.progress = Some(Progress::new(Some(*length))),
             Event::Position(position) => {
-                if let Some(progress) = &progress {
+                if let Some(progress) = &self.progress {
+                    let advanced = position.saturating_sub(self.position);
                     progress.doing("");
-                    progress.advance(usize::try_from(position.saturating_sub(shown)).unwrap_or(0));
+                    progress.advance(usize::try_from(advanced).unwrap_or(0));
                 }
-                shown = shown.max(position);
+                self.position = self.position.max(*position);
             }
             Event::Comparing => {
-                if let Some(progress) = &progress {
+                if let Some(progress) = &self.progress {
                     progress.doing("comparing what is there");
                 }
             }
+            Event::Silent { transport, silence } => console::warning(&format!(
+                "nothing has come from the receiver by {transport} for {:.1} s: connecting again",
+                silence.as_secs_f64()
+            )),
             Event::Broken { error, pause } => {
                 let pause = pause.as_secs_f64();
                 console::warning(&format!("{error}; connecting again in {pause} s"));
             }
-        },
-    );
-    drop(progress);
-    sent.map_err(|error| refused(&error, &arguments.address))
+        }
+    }
 }
 
 fn refused(error: &SendError, address: &str) -> Failure {

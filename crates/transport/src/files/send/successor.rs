@@ -1,0 +1,92 @@
+//! The connection that takes the place of one that is silent or has broken.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::net::Connection;
+
+/// The pause after the first attempt in a row that has failed; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
+/// The longest pause.
+const MAX_PAUSE: Duration = Duration::from_secs(4);
+
+/// Makes connections in threads of their own, one at a time: the one before may still recover.
+pub(super) struct Successor<C> {
+    connect: Arc<C>,
+    pending: Option<Receiver<Result<Connection, Error>>>,
+    failures: u32,
+    not_before: Instant,
+}
+
+impl<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static> Successor<C> {
+    pub(super) fn new(connect: C) -> Self {
+        let connect = Arc::new(connect);
+        Self { connect, pending: None, failures: 0, not_before: Instant::now() }
+    }
+
+    /// The first connection.
+    pub(super) fn first(&self) -> Result<Connection, Error> {
+        (self.connect)(false)
+    }
+
+    /// Something has failed in the same way as before, or for the first time. Returns how long the
+    /// next attempt waits.
+    pub(super) fn has_failed(&mut self) -> Duration {
+        let pause = (FIRST_PAUSE * 2_u32.pow(self.failures.min(8))).min(MAX_PAUSE);
+        self.failures += 1;
+        self.not_before = Instant::now() + pause;
+        pause
+    }
+
+    /// There was progress: pauses are short again.
+    pub(super) fn has_progressed(&mut self) {
+        self.failures = 0;
+    }
+
+    /// The connection, or why there is none, as soon as that is known. Begins to connect if the
+    /// pause is over.
+    pub(super) fn poll(&mut self, avoids_udp: bool) -> Option<Result<Connection, Error>> {
+        if self.pending.is_none() && Instant::now() >= self.not_before {
+            self.begin(avoids_udp);
+        }
+        match self.pending.as_ref()?.try_recv() {
+            Err(TryRecvError::Empty) => None,
+            result => {
+                self.pending = None;
+                Some(result.unwrap_or(Err(Error::Closed)))
+            }
+        }
+    }
+
+    /// Waits for the connection, and for the pause before.
+    pub(super) fn wait(&mut self, avoids_udp: bool) -> Result<Connection, Error> {
+        if self.pending.is_none() {
+            thread::sleep(self.not_before.saturating_duration_since(Instant::now()));
+            self.begin(avoids_udp);
+        }
+        let pending = self.pending.take();
+        pending.and_then(|pending| pending.recv().ok()).unwrap_or(Err(Error::Closed))
+    }
+
+    /// The connection is not needed: the one before goes on.
+    pub(super) fn cancel(&mut self) {
+        // Ending it may take as long as its path is broken.
+        if let Some(pending) = self.pending.take() {
+            let _ = thread::Builder::new().name("close".into()).spawn(|| drop(pending));
+        }
+    }
+
+    fn begin(&mut self, avoids_udp: bool) {
+        let (sender, pending) = channel();
+        let connect = self.connect.clone();
+        // Without a thread there is no connection: the channel is closed then.
+        let _ = thread::Builder::new().name("connect".into()).spawn(move || {
+            let _ = sender.send(connect(avoids_udp));
+        });
+        self.pending = Some(pending);
+    }
+}

@@ -1,0 +1,103 @@
+//! What this user's programs keep from run to run: the directory for it, and a key.
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use keys::SecretKey;
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+use crate::options::random_bytes;
+
+/// `sunder/transport` in `$XDG_STATE_HOME`, or in `~/.local/state`; `None` without a home.
+pub(crate) fn directory() -> Option<PathBuf> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
+    let state = absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    state.map(|state| state.join("sunder/transport"))
+}
+
+/// Makes the directory, for its user only: whom a user connects to is nobody else's business.
+pub(crate) fn create(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+/// This user's key for sending: `identity.key` in the directory, made when it is first needed. A
+/// receiver knows by it that a sender which was stopped is back. Without a place for it, a new key.
+///
+/// # Errors
+/// When the system gives no random bytes.
+pub fn lasting_identity() -> Result<SecretKey, Error> {
+    match directory().map(|directory| of_directory(&directory)) {
+        Some(Ok(key)) => Ok(key),
+        unusable => {
+            if let Some(Err(error)) = unusable {
+                tracing::debug!(%error, "this sender's key is not kept");
+            }
+            Ok(SecretKey::new(&*random_bytes()?))
+        }
+    }
+}
+
+fn of_directory(directory: &Path) -> io::Result<SecretKey> {
+    let path = directory.join("identity.key");
+    if !path.try_exists()? {
+        create(directory)?;
+        make(&path)?;
+    }
+    SecretKey::read(&path).map_err(io::Error::other)
+}
+
+/// Makes a key file. If another process does so at the same time, one of the keys stays.
+fn make(path: &Path) -> io::Result<()> {
+    let digits = digits(&random_bytes()?[..]);
+    let new = path.with_extension(&*self::digits(&random_bytes()?[..8]));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let linked = file
+        .write_all(digits.as_bytes())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::hard_link(&new, path));
+    fs::remove_file(&new)?;
+    match linked {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn digits(bytes: &[u8]) -> Zeroizing<String> {
+    let mut digits = Zeroizing::new(String::with_capacity(2 * bytes.len()));
+    for byte in bytes {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_for_its_user_only() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("state");
+        let keys = thread::scope(|scope| {
+            let made: Vec<_> = (0..8).map(|_| scope.spawn(|| of_directory(&directory))).collect();
+            made.into_iter().map(|it| it.join().unwrap().unwrap().public()).collect::<Vec<_>>()
+        });
+        assert_eq!(of_directory(&directory).unwrap().public(), keys[0]);
+        assert!(keys.iter().all(|key| *key == keys[0]));
+        let files = fs::read_dir(&directory).unwrap().map(|file| file.unwrap());
+        let files: Vec<_> = files.map(|it| (it.file_name(), it.metadata().unwrap())).collect();
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].1.permissions().mode() & 0o777, 0o600);
+        fs::write(directory.join("identity.key"), "no key").unwrap();
+        assert!(of_directory(&directory).is_err());
+    }
+}
