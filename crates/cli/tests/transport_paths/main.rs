@@ -5,12 +5,15 @@
 //! `cargo test --package sunder-cli --test transport_paths -- --ignored` also lets a path die for
 //! longer than an end waits, which takes a minute.
 
+mod auto;
+mod breaks;
 mod channels;
 #[path = "../emulation/mod.rs"]
 mod emulation;
 mod faults;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -34,6 +37,8 @@ fn main() -> ExitCode {
         test("a_file_crosses_three_links_by_micss", channels::file),
         test("a_channel_of_micss_that_dies_is_an_error_in_time", channels::channel_that_dies),
         test("a_transfer_waits_while_its_path_fails", short_failure),
+        test("a_stopped_sender_goes_on_when_it_is_started_again", breaks::stopped_sender),
+        test("a_sender_goes_on_when_its_receiver_is_started_again", breaks::stopped_receiver),
         test("a_full_disk_is_named_and_the_transfer_goes_on_later", full_disk),
         test("a_peer_that_does_not_read_is_an_error_in_time", faults::peer_that_does_not_read),
         test("udp_is_refused_where_datagrams_are_lost", faults::udp_where_datagrams_are_lost),
@@ -45,6 +50,7 @@ fn main() -> ExitCode {
             faults::reordered_and_doubled,
         ),
         test("a_million_datagrams_of_strangers_change_nothing", faults::million_datagrams),
+        test("explored", auto::explored).with_ignored_flag(true),
         test("a_path_that_was_dead_for_long_is_used_again", long_failure).with_ignored_flag(true),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
@@ -110,6 +116,11 @@ fn start(network: &Network, directory: &tempfile::TempDir) -> (Process, Vec<Stri
     let address = network.address("receiver", "a").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.args(["transport", "receive", "--out", "out", "--listen", &format!("{address}:7000")]);
+    // The same key again when it is started again.
+    let key = directory.path().join("receive.key");
+    fs::write(&key, "07".repeat(32)).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    command.args(["--identity", "receive.key"]);
     command.current_dir(directory.path());
     let log = directory.path().join("receiver.log");
     let receiver = Process::start(host, &mut command, &log);

@@ -1,0 +1,79 @@
+//! A sender or a receiver that is stopped, by every transport: the transfer goes on at once.
+
+use std::fs;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::emulation::until;
+use crate::{Pair, pattern, start, succeeded};
+
+/// What a break may cost: noticing it, and connecting again.
+const MAX_DELAY: Duration = Duration::from_secs(5);
+
+const LEN: usize = 6_000_000;
+
+/// How long that takes without a break, at the most.
+const TIME: Duration = Duration::from_secs(4);
+
+const STOPS: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::KILL];
+
+fn transports() -> impl Iterator<Item = &'static str> {
+    transport::names().map(|(name, _)| name).filter(|name| *name != "micss")
+}
+
+fn stop(child: &mut Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+    child.wait().unwrap();
+}
+
+fn in_the_middle(pair: &Pair, name: &str) {
+    let part = format!(".{name}.part");
+    until("a part has arrived", || pair.received(&part) > 1_000_000);
+}
+
+/// The same command goes on where the one before was stopped.
+pub(crate) fn stopped_sender() {
+    let pair = Pair::new("rate_mbit = 30, delay_ms = 10");
+    let data = pattern(LEN);
+    for transport in transports() {
+        for signal in STOPS {
+            let name = format!("{transport}-{}", signal.as_raw());
+            let mut sending = pair.send(&name, &data, &["--transport", transport]);
+            in_the_middle(&pair, &name);
+            stop(&mut sending, signal);
+            let begin = Instant::now();
+            let again = pair.send(&name, &data, &["--transport", transport]);
+            let sent = succeeded(&again.wait_with_output().unwrap());
+            let took = begin.elapsed();
+            println!("{name}: {took:.1?}, {sent}");
+            assert!(sent["resumed_from"].as_u64().unwrap() > 0, "{name}: {sent}");
+            assert_eq!(sent["connections"], 1, "{name}");
+            assert!(took < TIME, "{name}: {took:?}");
+            assert!(fs::read(pair.path("out").join(&name)).unwrap() == data, "{name}");
+        }
+    }
+}
+
+/// A sender goes on by itself when its receiver is started again.
+pub(crate) fn stopped_receiver() {
+    let mut pair = Pair::new("rate_mbit = 30, delay_ms = 10");
+    let data = pattern(LEN);
+    for transport in transports() {
+        for signal in STOPS {
+            let name = format!("{transport}-{}", signal.as_raw());
+            let sending = pair.send(&name, &data, &["--transport", transport]);
+            in_the_middle(&pair, &name);
+            stop(&mut pair.receiver.0, signal);
+            (pair.receiver, _) = start(&pair.network, &pair.directory);
+            let begin = Instant::now();
+            let sent = succeeded(&sending.wait_with_output().unwrap());
+            let took = begin.elapsed();
+            println!("{name}: {took:.1?}, {sent}");
+            assert!(sent["connections"].as_u64().unwrap() >= 2, "{name}: {sent}");
+            assert!(took < TIME + MAX_DELAY, "{name}: {took:?}");
+            assert!(fs::read(pair.path("out").join(&name)).unwrap() == data, "{name}");
+        }
+    }
+}
