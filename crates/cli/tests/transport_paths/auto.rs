@@ -43,6 +43,18 @@ fn timed(pair: &Pair, data: &[u8], more: &[&str]) -> (Duration, String) {
     (took, format!("{} over {} connections {said}", sent["transport"], sent["connections"]))
 }
 
+pub(crate) fn lossy() {
+    for loss in ["0.01", "0.03", "0.05"] {
+        let pair = Pair::new(&format!("rate_mbit = 200, delay_ms = 40, loss = {loss}"));
+        let data = pattern(60_000_000);
+        for transport in ["quic", "burst", "auto", "auto", "auto"] {
+            forget(&pair);
+            let more = ["--transport", transport, "--explain"];
+            println!("{loss} {transport}: {:?}", timed(&pair, &data, &more));
+        }
+    }
+}
+
 pub(crate) fn explored() {
     for (conditions, bytes) in [
         ("rate_mbit = 100, delay_ms = 20", 20_000_000),

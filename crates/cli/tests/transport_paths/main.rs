@@ -50,6 +50,7 @@ fn main() -> ExitCode {
             faults::reordered_and_doubled,
         ),
         test("a_million_datagrams_of_strangers_change_nothing", faults::million_datagrams),
+        test("lossy", auto::lossy).with_ignored_flag(true),
         test("explored", auto::explored).with_ignored_flag(true),
         test("a_path_that_was_dead_for_long_is_used_again", long_failure).with_ignored_flag(true),
     ];

@@ -1,7 +1,20 @@
 //! Which losses are congestion: many, or more in a long queue than those in a short one explain.
+//! Those that stay when less is sent are the path's own.
 
 /// A loss up to this is noise.
 pub(super) const NOISE: f64 = 0.02;
+
+/// Beside what was lost at a lower rate, so much more is noise.
+const MARGIN: f64 = 1.5;
+
+/// The most that is ever taken for noise.
+const MAX_NOISE: f64 = 0.2;
+
+/// So many packets at a lower rate show what the path loses by itself.
+const ENOUGH: u64 = 100;
+
+/// How much less is taken for noise after a round trip with hardly any loss.
+const FORGETTING: f64 = 0.98;
 
 /// The packets and losses that are assumed in a short queue before there are any.
 const ASSUMED: Count = Count { packets: 4000, lost: 1 };
@@ -25,9 +38,25 @@ pub(super) struct Losses {
     round_in_long_queue: Count,
     /// In all earlier round trips, those that met a short queue.
     in_short_queue: Count,
-    /// Since the last response to congestion, and those of them that met a long queue.
-    since_response: [u64; 2],
+    since_response: SinceResponse,
+    /// The fraction that is noise.
+    noise: f64,
     smoothed: f64,
+}
+
+/// What happened to packets that were sent since the last response to congestion.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SinceResponse {
+    all: Count,
+    /// Of them, those that met a long queue.
+    in_long_queue: u64,
+}
+
+impl SinceResponse {
+    /// The fraction that met a long queue.
+    pub(super) fn part_in_long_queue(&self) -> f64 {
+        self.in_long_queue as f64 / self.all.packets.max(1) as f64
+    }
 }
 
 impl Default for Losses {
@@ -36,7 +65,8 @@ impl Default for Losses {
             round: Count::default(),
             round_in_long_queue: Count::default(),
             in_short_queue: ASSUMED,
-            since_response: [0; 2],
+            since_response: SinceResponse::default(),
+            noise: NOISE,
             smoothed: 0.0,
         }
     }
@@ -51,8 +81,8 @@ impl Losses {
             self.round_in_long_queue.add(packets, lost);
         }
         if is_new {
-            self.since_response[0] += packets;
-            self.since_response[1] += if is_long { packets } else { 0 };
+            self.since_response.all.add(packets, lost);
+            self.since_response.in_long_queue += if is_long { packets } else { 0 };
         }
     }
 
@@ -62,13 +92,31 @@ impl Losses {
         let noise = lost as f64 / packets as f64;
         let long = self.round_in_long_queue;
         is_more(long.lost, noise * long.packets as f64)
-            || is_more(self.round.lost, NOISE * self.round.packets.max(64) as f64)
+            || is_more(self.round.lost, self.noise * self.round.packets.max(64) as f64)
     }
 
-    /// The fraction of the packets since the last response that met a long queue; begins again.
-    pub(super) fn take_part_in_long_queue(&mut self) -> f64 {
-        let [packets, long] = std::mem::take(&mut self.since_response);
-        long as f64 / packets.max(1) as f64
+    /// What happened since the last response; begins again.
+    pub(super) fn take_since_response(&mut self) -> SinceResponse {
+        std::mem::take(&mut self.since_response)
+    }
+
+    /// Takes what was lost since the last response, in which less was sent, for the path's own loss
+    /// from now on. Whether that is possible: there were enough packets, and few of them met a long
+    /// queue.
+    pub(super) fn tolerate(&mut self, since: &SinceResponse) -> bool {
+        let Count { packets, lost } = since.all;
+        let noise = MARGIN * lost as f64 / packets.max(1) as f64;
+        let is_known = packets >= ENOUGH && since.part_in_long_queue() < 0.1;
+        let is_more = is_known && noise > self.noise && self.noise < MAX_NOISE;
+        if is_more {
+            self.noise = noise.min(MAX_NOISE);
+        }
+        is_more
+    }
+
+    /// The fraction of packets whose loss is noise.
+    pub(super) fn noise(&self) -> f64 {
+        self.noise
     }
 
     /// Ends a round trip. Returns the fraction of its packets that were lost.
@@ -81,6 +129,9 @@ impl Losses {
             self.in_short_queue.lost = self.in_short_queue.lost.div_ceil(2);
         }
         let fraction = round.lost as f64 / round.packets.max(1) as f64;
+        if fraction < NOISE / 4.0 {
+            self.noise = NOISE.max(self.noise * FORGETTING);
+        }
         self.smoothed += (round.packets as f64 / 1000.0).min(0.25) * (fraction - self.smoothed);
         fraction
     }
@@ -133,7 +184,9 @@ mod tests {
         assert!(!losses.are_congestion());
         losses.add(100, 2, true, true);
         assert!(losses.are_congestion());
-        assert!((losses.take_part_in_long_queue() - 0.1).abs() < 1e-9);
+        let since = losses.take_since_response();
+        assert!((since.part_in_long_queue() - 0.1).abs() < 1e-9);
+        assert!(!losses.tolerate(&since), "it may be the queue's");
     }
 
     #[test]
@@ -141,6 +194,26 @@ mod tests {
         let mut losses = Losses::default();
         losses.add(1000, 20, false, true);
         assert!(!losses.are_congestion());
+        losses.add(1000, 60, false, true);
+        assert!(losses.are_congestion());
+    }
+
+    #[test]
+    fn loss_that_stays_at_a_lower_rate_is_noise_until_it_ends() {
+        let mut losses = Losses::default();
+        losses.add(1000, 60, false, true);
+        let since = losses.take_since_response();
+        losses.end_round();
+        assert!(losses.tolerate(&since));
+        losses.add(1000, 60, false, true);
+        assert!(!losses.are_congestion());
+        losses.end_round();
+        losses.add(1000, 200, false, true);
+        assert!(losses.are_congestion());
+        for _ in 0..200 {
+            losses.end_round();
+            losses.add(1000, 1, false, true);
+        }
         losses.add(1000, 60, false, true);
         assert!(losses.are_congestion());
     }

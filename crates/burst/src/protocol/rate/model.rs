@@ -463,7 +463,7 @@ impl Model {
     /// Whether packets arrive more slowly than they were sent, and the queue is long or overflows.
     fn is_overloaded(&self, sample: &Sample) -> bool {
         let is_lossy = sample.missing >= 8 * self.datagram
-            && sample.missing as f64 > 2.5 * NOISE * sample.sent as f64;
+            && sample.missing as f64 > 2.5 * self.losses.noise() * sample.sent as f64;
         sample.first_sent_at >= self.responded_at
             && sample.rate < 0.9 * sample.sent_rate
             && (sample.queue > self.queue_bound() || is_lossy)
@@ -524,8 +524,16 @@ impl Model {
 
     /// The queue has overflowed.
     fn decrease(&mut self, now: Duration) {
-        let is_still_long = self.losses.take_part_in_long_queue() >= 0.4;
+        let since = self.losses.take_since_response();
+        let is_still_long = since.part_in_long_queue() >= 0.4;
         let is_early = self.growth.is_some_and(|growth| growth.part(now) < 0.6);
+        if is_early && self.phase == Phase::Cruise && self.losses.tolerate(&since) {
+            // As much is lost though less is sent: it is not our doing.
+            self.rate = self.contested.max(self.rate);
+            (self.responded_at, self.decrease_at, self.growth) = (now, None, None);
+            self.cycle_began = now;
+            return;
+        }
         if is_early && is_still_long {
             self.futile += 1;
         } else {

@@ -130,6 +130,21 @@ fn it_uses_a_path_alone() {
 }
 
 #[test]
+fn a_loss_that_does_not_depend_on_the_rate_is_tolerated() {
+    for round_trip in [10.0, 80.0, 300.0] {
+        for loss in [0.03, 0.05, 0.1] {
+            let mut path = Path::new(100.0, 50.0);
+            path.loss = loss;
+            let flow = ours(Some(80.0), round_trip);
+            let mut simulation = Simulation::new(path, vec![flow], 1);
+            simulation.run(seconds(10.0));
+            let part = simulation.utilisation(2, 10) / (1.0 - loss);
+            assert!(part > 0.8, "{round_trip} ms, loss {loss}: {part:.3} of the path");
+        }
+    }
+}
+
+#[test]
 fn it_follows_a_path_that_changes() {
     for round_trip in [20.0, 100.0, 300.0] {
         for (from, to) in [(100.0, 20.0), (20.0, 100.0), (100.0, 50.0), (50.0, 100.0)] {
