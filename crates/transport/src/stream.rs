@@ -65,6 +65,8 @@ pub struct PathStatistics {
     pub packets_sent_again: Option<u64>,
     /// The rate at which the path has delivered, in bytes per second.
     pub delivery_rate: Option<u64>,
+    /// The rate at which packets arrive that were sent without gaps, in bytes per second.
+    pub link_rate: Option<u64>,
     /// The name of the congestion control.
     pub congestion: Option<String>,
     /// The size of the buffer to send from, in bytes.

@@ -385,6 +385,9 @@ impl streams::Connection for Connection {
             rate_bytes_per_s: Some(self.sending.rate())
                 .filter(|it| *it < f64::MAX)
                 .map(super::to_u64),
+            link_rate_bytes_per_s: Some(self.sending.link_rate())
+                .filter(|it| *it > 0.0)
+                .map(super::to_u64),
             congestion: Some("burst"),
             ..Statistics::default()
         }

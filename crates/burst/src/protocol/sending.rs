@@ -178,6 +178,11 @@ impl Sending {
         self.model.rate()
     }
 
+    /// See [`Metrics::link_rate`](rate::Metrics::link_rate).
+    pub(super) fn link_rate(&self) -> f64 {
+        self.model.metrics().link_rate
+    }
+
     pub(super) fn counts(&self) -> Counts {
         self.counts
     }

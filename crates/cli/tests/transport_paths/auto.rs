@@ -62,7 +62,7 @@ pub(crate) fn explored() {
     ] {
         let pair = Pair::new(conditions);
         let data = pattern(bytes);
-        for rule in [None, Some(BLOCKED), Some(POLICED)] {
+        for rule in [None, Some(POLICED)] {
             filter(&pair, rule);
             println!("{conditions} {rule:?}");
             forget(&pair);

@@ -95,7 +95,7 @@ impl<'a> Choosing<'a> {
 
     fn choose(self) -> Chosen {
         if self.options.avoids_udp {
-            return self.without_path("nothing arrives by UDP any more");
+            return self.without_path("what was sent over UDP does not arrive, or slowly");
         }
         let now = now();
         let paths = self.cache.read();
@@ -332,8 +332,8 @@ impl Chosen {
         self.udp_failed();
     }
 
-    /// What was sent has arrived.
-    pub(crate) fn has_progressed(&self) {
+    /// What was sent has arrived, and faster than over UDP before.
+    pub(crate) fn is_better_than_udp(&self) {
         if self.avoids_udp {
             self.udp_failed();
         }
@@ -536,11 +536,11 @@ mod tests {
         assert_eq!(chosen.decision.transport, "tcp");
         // Until something has arrived by TCP, the whole path may be broken.
         assert_eq!(transport(&options), "burst");
-        chosen.has_progressed();
+        chosen.is_better_than_udp();
         assert_eq!(transport(&options), "tcp");
         // Also where nothing else is known.
         cache().update(|paths| paths.0.clear());
-        choosing(&avoiding).choose().has_progressed();
+        choosing(&avoiding).choose().is_better_than_udp();
         assert_eq!(transport(&options), "tcp");
     }
 

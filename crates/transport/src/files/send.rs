@@ -96,9 +96,10 @@ pub struct Sent {
 ///
 /// When a connection breaks, or nothing has come from the receiver for a while, another one is
 /// made, and goes on with what the receiver does not have; the silent one goes on if it recovers
-/// before. This ends when there was no progress for a minute. `connect` is told whether the silent
-/// connection was over UDP, so that another transport is to be preferred
-/// ([`Options::avoids_udp`](crate::Options::avoids_udp)); it is called in another thread.
+/// before. So it is where UDP seems to be throttled. This ends when there was no progress for a
+/// minute. `connect` is told whether the connection before was over UDP, so that another transport
+/// is to be preferred ([`Options::avoids_udp`](crate::Options::avoids_udp)); it is called in another
+/// thread.
 ///
 /// # Errors
 /// When the file cannot be read or is changed meanwhile, there is no first connection, the receiver
@@ -115,11 +116,12 @@ pub fn send(
     // What was never there cannot have broken.
     let mut connection = successor.first()?;
     let (mut connections, mut reached, mut progressed_at) = (0, None, start);
+    let mut udp_rate = None;
     let mut resumed_from = None;
     loop {
         connections += 1;
         let transport = connection.transport();
-        let mut attempt = Attempt::new(&mut file, connections == 1);
+        let mut attempt = Attempt::new(&mut file, connections == 1, udp_rate.take());
         let outcome = attempt.run(connection, &mut successor, &mut observe);
         let (had, position) = attempt.had_and_has();
         resumed_from = resumed_from.or(had);
@@ -139,12 +141,13 @@ pub fn send(
                     elapsed: start.elapsed(),
                 });
             }
-            Outcome::Replaced(next) => {
-                connection = next;
+            Outcome::Replaced { by, rate } => {
+                (connection, udp_rate) = (by, rate);
                 continue;
             }
             Outcome::Failed { error, was_silent_over_udp } => (error, was_silent_over_udp),
         };
+        udp_rate = avoids_udp.then_some(0.0);
         connection = loop {
             if !failed.is_passing() || progressed_at.elapsed() >= MAX_STANDSTILL {
                 return Err(failed);

@@ -243,7 +243,7 @@ fn a_part_is_for_its_owner_only() {
     let (path, part) = (from.path().join("a"), to.path().join(".a.part"));
     fs::write(&path, pattern(2_000_000)).unwrap();
     // One that an earlier version has left, for everybody.
-    fs::write(&part, &pattern(1_000_000)).unwrap();
+    fs::write(&part, pattern(1_000_000)).unwrap();
     fs::set_permissions(&part, Permissions::from_mode(0o644)).unwrap();
     let receiving = Receiving::new(to.path(), false);
     let connecting = receiving.connecting();

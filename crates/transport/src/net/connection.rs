@@ -203,11 +203,34 @@ impl Connection {
     }
 }
 
+/// What is less than this share of what the path carries may be throttled.
+const THROTTLED: f64 = 0.33;
+
 /// Ends a connection from another thread.
 #[derive(Clone)]
 pub struct Closer(Arc<Shared>);
 
 impl Closer {
+    /// Whether a transport over UDP was chosen that delivers so much less than the path carries that
+    /// it is worth trying TCP: UDP may be throttled.
+    #[expect(clippy::cast_precision_loss, reason = "bytes/s")]
+    pub(crate) fn may_be_throttled(&self) -> bool {
+        let Some(chosen) = self.0.chosen.get() else { return false };
+        let path = self.0.stream.statistics();
+        let carried = path.link_rate.map(|rate| rate as f64);
+        let carried = carried.or(chosen.estimate.map(|estimate| estimate.rate));
+        let (Some(carried), Some(delivered)) = (carried, path.delivery_rate) else { return false };
+        is_over_udp(self.0.stream.transport()) && (delivered as f64) < THROTTLED * carried
+    }
+
+    /// Says that this connection has carried more than the one over UDP before. UDP is not used on
+    /// the path for some time.
+    pub(crate) fn is_better_than_udp(&self) {
+        if let Some(chosen) = self.0.chosen.get() {
+            chosen.is_better_than_udp();
+        }
+    }
+
     /// Ends it at once. Whoever reads or writes gets an error.
     pub fn close(&self) {
         self.0.is_closed.store(true, Ordering::Relaxed);
@@ -257,14 +280,6 @@ impl Read for Reader {
 }
 
 impl Reader {
-    /// Says that what was sent arrives. A transport that had failed before on the path is not used
-    /// on it for some time.
-    pub(crate) fn has_progressed(&self) {
-        if let Some(chosen) = self.shared.chosen.get() {
-            chosen.has_progressed();
-        }
-    }
-
     /// See [`Connection::statistics`].
     pub fn statistics(&self) -> Statistics {
         self.shared.statistics()

@@ -81,6 +81,7 @@ impl ByteStream for DatagramStream {
             packets_sent: Some(counted.packets_sent + counted.packets_repeated),
             packets_sent_again: Some(counted.packets_repeated),
             delivery_rate: counted.rate_bytes_per_s,
+            link_rate: counted.link_rate_bytes_per_s,
             congestion: counted.congestion.map(str::to_owned),
             ..PathStatistics::default()
         }

@@ -136,6 +136,8 @@ pub struct Statistics {
     pub round_trip: Option<Duration>,
     /// At what rate it sends if it has enough to send, in bytes/s, if it has one.
     pub rate_bytes_per_s: Option<u64>,
+    /// At what rate packets arrive that were sent without gaps, in bytes/s, if that was measured.
+    pub link_rate_bytes_per_s: Option<u64>,
     /// The name of its congestion control, if it has a choice of them or one that is known.
     pub congestion: Option<&'static str>,
 }

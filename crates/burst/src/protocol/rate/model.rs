@@ -88,6 +88,8 @@ pub struct Model {
     cycles: u64,
     /// The latest rates of trains, in bytes/s.
     trains: VecDeque<f64>,
+    /// The highest rate that several of them had, in bytes/s; 0 if there were too few.
+    link_rate: f64,
     /// A round trip ends with a packet that was sent after so many bytes.
     round_end: u64,
     losses: Losses,
@@ -127,6 +129,7 @@ impl Model {
             cycle_began: Duration::ZERO,
             cycles: 0,
             trains: VecDeque::new(),
+            link_rate: 0.0,
             round_end: 0,
             losses: Losses::default(),
             responded_at: Duration::ZERO,
@@ -173,6 +176,9 @@ impl Model {
             self.trains.pop_front();
         }
         self.trains.push_back(rate);
+        if self.trains.len() > TRAINS / 2 {
+            self.link_rate = self.link_rate.max(self.train_rate().unwrap_or(0.0));
+        }
         let (Phase::Start { .. }, Some(measured)) = (self.phase, self.train_rate()) else { return };
         if self.start == 0.0 {
             return;
@@ -289,6 +295,7 @@ impl Model {
                 Phase::Insist { .. } => "insist",
             },
             delivery_rate: self.delivery_rate(),
+            link_rate: self.link_rate,
             round_trip: self.smoothed(),
             least_round_trip: self.path.least().unwrap_or_default(),
             loss: self.losses.smoothed(),

@@ -46,6 +46,9 @@ pub struct Metrics {
     pub phase: &'static str,
     /// How fast the path delivers, in bytes/s; 0 if unknown.
     pub delivery_rate: f64,
+    /// At what rate packets arrive that were sent without gaps, in bytes/s; 0 if unknown. If it is
+    /// much more than the rate of delivery, something limits the rate without a queue.
+    pub link_rate: f64,
     /// The smoothed round-trip time; zero before the first one.
     pub round_trip: Duration,
     /// The shortest round-trip time of the last 5 to 10 s; zero before the first one.

@@ -19,6 +19,13 @@ use crate::protocol::file::{FromReceiver, FromSender, MAX_DATA_LEN};
 /// arrived each half second.
 const MAX_SILENCE: Duration = Duration::from_millis(2500);
 
+/// How long a connection over UDP may be much slower than its path, beside two round trips, before
+/// TCP is tried.
+const MAX_THROTTLED: Duration = Duration::from_millis(400);
+
+/// TCP has to be so many times faster for UDP not to be used any more on the path.
+const CLEARLY_FASTER: f64 = 1.3;
+
 /// How long what the receiver has said last may take after the connection has failed.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -26,8 +33,12 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) enum Outcome {
     /// The receiver has the file, with this digest.
     Complete(String),
-    /// The connection was silent until this one was there.
-    Replaced(Connection),
+    /// The connection was silent, or slow, until another one was there.
+    Replaced {
+        by: Connection,
+        /// If it was over UDP: how fast it was, in bytes/s.
+        rate: Option<f64>,
+    },
     Failed {
         error: SendError,
         was_silent_over_udp: bool,
@@ -39,6 +50,8 @@ pub(super) struct Attempt<'a> {
     file: &'a mut OfferedFile,
     /// Whether data is sent before the receiver has said what it has.
     is_eager: bool,
+    /// How fast the connection over UDP was whose place this one takes, in bytes/s.
+    udp_rate: Option<f64>,
     said: Said,
 }
 
@@ -52,6 +65,8 @@ struct SaidState {
     have: Option<u64>,
     /// What it had at the beginning.
     had: Option<u64>,
+    /// When it had that.
+    began_at: Option<Instant>,
     position: u64,
     heard_at: Instant,
     is_comparing: bool,
@@ -61,11 +76,22 @@ struct SaidState {
     written: Option<Result<String, SendError>>,
 }
 
+impl SaidState {
+    /// What has arrived since the receiver has said what it had, in bytes/s.
+    #[expect(clippy::cast_precision_loss, reason = "bytes")]
+    fn rate(&self, position: u64) -> f64 {
+        let arrived = position.saturating_sub(self.had.unwrap_or(0));
+        let time = self.began_at.map_or(0.0, |at| at.elapsed().as_secs_f64());
+        arrived as f64 / time.max(1e-3)
+    }
+}
+
 impl Said {
     fn new() -> Self {
         let state = SaidState {
             have: None,
             had: None,
+            began_at: None,
             position: 0,
             heard_at: Instant::now(),
             is_comparing: false,
@@ -91,8 +117,9 @@ impl Said {
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(file: &'a mut OfferedFile, is_eager: bool) -> Self {
-        Self { file, is_eager, said: Said::new() }
+    /// `udp_rate`: in bytes/s, if this connection takes the place of one over UDP.
+    pub(super) fn new(file: &'a mut OfferedFile, is_eager: bool, udp_rate: Option<f64>) -> Self {
+        Self { file, is_eager, udp_rate, said: Said::new() }
     }
 
     /// What the receiver had when it began, and has now, in bytes, as far as is known.
@@ -129,10 +156,21 @@ impl<'a> Attempt<'a> {
         thread::scope(|scope| {
             scope.spawn(|| listen(reader, said, &closer));
             scope.spawn(|| writing.run(&closer));
-            let next = watch(said, transport, is_udp, successor, observe);
+            let mut watching = Watching {
+                said,
+                closer: &closer,
+                transport,
+                is_udp,
+                length,
+                udp_rate: self.udp_rate,
+                is_silent: false,
+                may_be_throttled_since: None,
+            };
+            let next = watching.run(successor, observe);
             if next.is_some() {
                 closer.close();
             }
+            let rate = is_udp.then(|| watching.rate());
             // Both threads end now, one after the other.
             said.wait_while(Duration::MAX, |state| state.end.is_none() || state.written.is_none());
             let mut state = said.lock();
@@ -142,10 +180,11 @@ impl<'a> Attempt<'a> {
             match (written, end, next) {
                 (Some(Err(error)), ..) if !matches!(error, SendError::Broken(_)) => failed(error),
                 (Some(Ok(sha256)), Some(Ok(())), _) => {
+                    watching.compare(length);
                     observe(Event::Position(length));
                     Outcome::Complete(sha256)
                 }
-                (.., Some(next)) => Outcome::Replaced(next),
+                (.., Some(by)) => Outcome::Replaced { by, rate },
                 (_, Some(Err(error)), _) | (Some(Err(error)), ..) => {
                     Outcome::Failed { error, was_silent_over_udp: was_silent && is_udp }
                 }
@@ -155,70 +194,110 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Tells what happens until both threads have ended, or another connection takes the place of this
-/// one, which is silent: that one is returned.
-fn watch<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static>(
-    said: &Said,
+/// Watches a connection.
+struct Watching<'a> {
+    said: &'a Said,
+    closer: &'a Closer,
     transport: &'static str,
     is_udp: bool,
-    successor: &mut Successor<C>,
-    observe: &mut impl FnMut(Event<'_>),
-) -> Option<Connection> {
-    let mut is_silent = false;
-    loop {
-        said.wait_while(REPORT_INTERVAL / 4, |state| state.end.is_none());
-        let (position, silence, is_comparing, is_over) = {
-            let state = said.lock();
-            let is_over = state.end.is_some() || state.written.is_some();
-            (state.position, state.heard_at.elapsed(), state.is_comparing, is_over)
-        };
-        if is_over {
-            return None;
-        }
-        observe(if is_comparing { Event::Comparing } else { Event::Position(position) });
-        if silence < MAX_SILENCE {
-            if std::mem::take(&mut is_silent) {
-                successor.cancel();
+    length: u64,
+    udp_rate: Option<f64>,
+    is_silent: bool,
+    may_be_throttled_since: Option<Instant>,
+}
+
+impl Watching<'_> {
+    /// Tells what happens until both threads have ended, or another connection is there to take the
+    /// place of this one, which is silent or slow: that one is returned.
+    fn run<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static>(
+        &mut self,
+        successor: &mut Successor<C>,
+        observe: &mut impl FnMut(Event<'_>),
+    ) -> Option<Connection> {
+        loop {
+            self.said.wait_while(REPORT_INTERVAL / 4, |state| state.end.is_none());
+            let (position, is_comparing, is_over) = {
+                let state = self.said.lock();
+                let is_over = state.end.is_some() || state.written.is_some();
+                (state.position, state.is_comparing, is_over)
+            };
+            if is_over {
+                return None;
             }
-            continue;
-        }
-        if !is_silent {
-            observe(Event::Silent { transport, silence });
-            is_silent = true;
-        }
-        match successor.poll(is_udp) {
-            None => {}
-            Some(Ok(connection)) => return Some(connection),
-            Some(Err(error)) => {
-                let pause = successor.has_failed();
-                observe(Event::Broken { error: &SendError::Connect(error), pause });
+            observe(if is_comparing { Event::Comparing } else { Event::Position(position) });
+            self.compare(position);
+            let was_silent = self.is_silent;
+            if !self.needs_another(observe) {
+                if was_silent {
+                    successor.cancel();
+                }
+                continue;
             }
+            match successor.poll(self.is_udp) {
+                None => {}
+                Some(Ok(connection)) => return Some(connection),
+                Some(Err(error)) => {
+                    let pause = successor.has_failed();
+                    observe(Event::Broken { error: &SendError::Connect(error), pause });
+                }
+            }
+        }
+    }
+
+    /// Whether another connection may be better.
+    fn needs_another(&mut self, observe: &mut impl FnMut(Event<'_>)) -> bool {
+        let silence = self.said.lock().heard_at.elapsed();
+        let was_silent = std::mem::replace(&mut self.is_silent, silence >= MAX_SILENCE);
+        if self.is_silent && !was_silent {
+            observe(Event::Silent { transport: self.transport, silence });
+        }
+        self.is_silent || self.may_be_throttled()
+    }
+
+    /// Whether TCP may be faster, for as much as is left.
+    fn may_be_throttled(&mut self) -> bool {
+        let state = self.said.lock();
+        let is_late = self.length.saturating_sub(state.position) < self.length / 8;
+        if state.had.is_none() || is_late || !self.closer.may_be_throttled() {
+            self.may_be_throttled_since = None;
+            return false;
+        }
+        let since = *self.may_be_throttled_since.get_or_insert_with(Instant::now);
+        since.elapsed() >= MAX_THROTTLED
+    }
+
+    /// What has arrived on this connection, in bytes/s.
+    fn rate(&self) -> f64 {
+        let state = self.said.lock();
+        state.rate(state.position)
+    }
+
+    /// Compares this connection, on which so much has arrived, with the one over UDP before.
+    fn compare(&mut self, position: u64) {
+        let rate = self.said.lock().rate(position);
+        if self.udp_rate.is_some_and(|udp_rate| rate > udp_rate * CLEARLY_FASTER) {
+            self.udp_rate = None;
+            self.closer.is_better_than_udp();
         }
     }
 }
 
 /// Takes what the receiver says, to the end.
 fn listen(mut reader: Reader, said: &Said, closer: &Closer) {
-    let mut had_progressed = false;
     loop {
         let message = FromReceiver::read(&mut reader);
         let end = match message {
             Ok(FromReceiver::Have(count)) => {
                 said.update(|state| {
-                    (state.have, state.heard_at) = (Some(count), Instant::now());
+                    let now = Instant::now();
+                    (state.have, state.heard_at) = (Some(count), now);
                     state.had.get_or_insert(count);
+                    state.began_at.get_or_insert(now);
                 });
                 continue;
             }
             Ok(FromReceiver::Progress(count)) => {
-                let mut has_progressed = false;
-                said.update(|state| {
-                    has_progressed = count > state.position.max(state.had.unwrap_or(0));
-                    (state.position, state.heard_at) = (count, Instant::now());
-                });
-                if has_progressed && !std::mem::replace(&mut had_progressed, true) {
-                    reader.has_progressed();
-                }
+                said.update(|state| (state.position, state.heard_at) = (count, Instant::now()));
                 continue;
             }
             Ok(FromReceiver::Done) => Ok(()),
@@ -230,8 +309,6 @@ fn listen(mut reader: Reader, said: &Said, closer: &Closer) {
         if has_failed {
             // Whoever writes need not wait.
             closer.close();
-        } else {
-            reader.has_progressed();
         }
         return;
     }
