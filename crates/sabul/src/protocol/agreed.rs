@@ -17,8 +17,8 @@ pub(crate) const MAX_MSS: u16 = 65_535;
 /// What one end of connections has, and how long it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The length of the longest IP packet that is sent, in bytes, 576 to 65,535. A path should
-    /// not have to cut it into fragments.
+    /// The length of the longest IP packet that is sent, in bytes, 576 to 65,535. On a path that
+    /// does not carry it, and where it is more than 1,280 bytes, packets have 1,280 bytes.
     pub mss: u16,
     /// How many bytes of a stream wait until they are acknowledged.
     pub send_buffer: usize,
@@ -45,7 +45,16 @@ impl Default for Config {
 
 impl Config {
     pub(crate) fn payload(mss: u16) -> u16 {
-        mss - NETWORK_HEADERS - HEADER_LEN
+        Self::datagram(mss) - HEADER_LEN
+    }
+
+    /// The length of the longest datagram.
+    pub(crate) fn datagram(mss: u16) -> u16 {
+        mss - NETWORK_HEADERS
+    }
+
+    pub(crate) fn mss_of_datagram(datagram: u16) -> u16 {
+        datagram + NETWORK_HEADERS
     }
 
     /// The packets that fit into the receive buffer.

@@ -9,6 +9,11 @@
 //!
 //! The cookie proves that the client receives at its address. Until then the listener keeps
 //! nothing.
+//!
+//! A client sends each first request three times: as long as the longest packet, as long as any path
+//! of IPv6 carries, and as UDT does. The answers have the same lengths. So the client knows whether
+//! the path carries the longest packets both ways: if only the shorter answer comes, all packets are
+//! as short. UDT answers its own form only, which says nothing of the path.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -25,6 +30,15 @@ use super::packet::{Content, Handshake, Packet, RequestKind, address_words};
 
 /// A request is repeated after this time.
 const REPEAT: Duration = Duration::from_millis(250);
+
+/// The longest datagram on a path that carries packets of 1,280 bytes only.
+const SHORT_DATAGRAM: u16 = 1232;
+
+/// The header of IPv6 has so many bytes more than that of IPv4.
+const IPV6_EXCESS: u16 = 20;
+
+/// After another answer the longest one may take a quarter of the round trip more, and this.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// How long a cookie is made of the same time. It is valid for one to two of these.
 const COOKIE_PERIOD_SECS: u64 = 60;
@@ -53,6 +67,22 @@ pub struct Connecting {
     /// When the request was sent first and last.
     first_sent_at: Option<Duration>,
     sent_at: Option<Duration>,
+    /// The forms in which the request is still to be sent now, the first one last.
+    unsent: Vec<Form>,
+    /// The longest form of the first request.
+    longest: Form,
+    /// The longest form that was answered, with its cookie, and until when a longer one is waited for.
+    answered: Option<(Form, u32, Duration)>,
+    /// The form of the second request.
+    second: Form,
+}
+
+/// A form of a request: whether it is as long as the longest packet that it proposes, and the length
+/// of that. The greatest one is the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Form {
+    is_long: bool,
+    mss: u16,
 }
 
 /// What a datagram has brought to a client that connects.
@@ -71,17 +101,32 @@ impl Connecting {
     /// the number of this socket and of the first packet, so that strangers cannot guess them.
     pub fn new(config: Config, peer: IpAddr, random: [u32; 2], now: Duration) -> Self {
         let [socket, first_number] = random;
+        let mss = match peer.to_canonical() {
+            IpAddr::V4(_) => config.mss(),
+            IpAddr::V6(_) => config.mss().min(1500).saturating_sub(IPV6_EXCESS).max(MIN_MSS),
+        };
         let request = Handshake {
             request: RequestKind::First,
             first_number: first_number & MAX_WIRE,
-            mss: u32::from(config.mss()),
-            window: config.window(config.mss()),
+            mss: u32::from(mss),
+            window: config.window(mss),
             socket: socket.max(1),
             cookie: 0,
             address: address_words(peer),
         };
         let seed = u64::from(socket) << 32 | u64::from(first_number);
-        Self { config, request, seed, began_at: now, first_sent_at: None, sent_at: None }
+        Self {
+            config,
+            request,
+            seed,
+            began_at: now,
+            first_sent_at: None,
+            sent_at: None,
+            unsent: Vec::new(),
+            longest: Form { is_long: true, mss },
+            answered: None,
+            second: Form { is_long: true, mss },
+        }
     }
 
     /// The identifier of this end's socket.
@@ -91,27 +136,51 @@ impl Connecting {
 
     /// Writes the next datagram to be sent now, into an empty buffer. Returns whether there is one.
     pub fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> bool {
-        if self.sent_at.is_some_and(|at| now < at + REPEAT) {
-            return false;
+        if self.sent_at.is_none_or(|at| now >= at + REPEAT) {
+            self.sent_at = Some(now);
+            self.first_sent_at.get_or_insert(now);
+            self.unsent = self.forms();
         }
-        self.sent_at = Some(now);
-        self.first_sent_at.get_or_insert(now);
-        write(self.request, 0, datagram);
+        let Some(Form { is_long, mss }) = self.unsent.pop() else { return false };
+        let window = self.config.window(mss);
+        write(Handshake { mss: mss.into(), window, ..self.request }, 0, datagram);
+        if is_long {
+            datagram.resize(usize::from(Config::datagram(mss)), 0);
+        }
         true
+    }
+
+    /// The forms in which the request is sent, the first one last.
+    fn forms(&self) -> Vec<Form> {
+        if self.request.request != RequestKind::First {
+            return vec![self.second];
+        }
+        let longest = self.longest;
+        let short = Form { mss: Config::mss_of_datagram(SHORT_DATAGRAM), ..longest };
+        let of_udt = Form { is_long: false, ..longest };
+        if short < longest { vec![of_udt, short, longest] } else { vec![of_udt, longest] }
     }
 
     /// The time of the next call of [`handle_timeout`](Self::handle_timeout) and
     /// [`poll_transmit`](Self::poll_transmit).
     pub fn poll_timeout(&self) -> Duration {
         let end = self.began_at + self.config.connect_timeout;
-        self.sent_at.map_or(self.began_at, |at| end.min(at + REPEAT))
+        match (self.sent_at, &self.answered) {
+            (Some(at), _) if !self.unsent.is_empty() => at,
+            (Some(at), None) => end.min(at + REPEAT),
+            (Some(at), Some((.., until))) => end.min(at + REPEAT).min(*until),
+            (None, _) => self.began_at,
+        }
     }
 
     /// Gives up when it is time.
     ///
     /// # Errors
     /// If nobody has answered in time.
-    pub fn handle_timeout(&self, now: Duration) -> Result<(), ConnectError> {
+    pub fn handle_timeout(&mut self, now: Duration) -> Result<(), ConnectError> {
+        if let Some((form, cookie, _)) = self.answered.take_if(|(.., until)| now >= *until) {
+            self.ask_again(form, cookie);
+        }
         if now < self.began_at + self.config.connect_timeout {
             return Ok(());
         }
@@ -133,10 +202,9 @@ impl Connecting {
         }
         match (answer.request, self.request.request) {
             (RequestKind::First, RequestKind::First) => {
-                self.request.request = RequestKind::Second;
-                self.request.cookie = answer.cookie;
-                self.sent_at = None;
-                self.first_sent_at = None;
+                let mss = u16::try_from(answer.mss).unwrap_or(0);
+                let is_long = datagram.len() == usize::from(Config::datagram(mss.max(MIN_MSS)));
+                self.handle_answer(now, Form { is_long, mss }, answer.cookie);
                 Connected::NotYet
             }
             (RequestKind::Second, RequestKind::Second) => match self.agree(&answer) {
@@ -153,10 +221,33 @@ impl Connecting {
         }
     }
 
+    /// Takes an answer to the first request in one of its forms.
+    fn handle_answer(&mut self, now: Duration, form: Form, cookie: u32) {
+        if form >= self.longest {
+            return self.ask_again(self.longest, cookie);
+        }
+        let is_better = self.answered.is_none_or(|(answered, ..)| form > answered);
+        if is_better && (MIN_MSS..=self.longest.mss).contains(&form.mss) {
+            let round_trip = self.first_sent_at.map_or(Duration::ZERO, |at| now.saturating_sub(at));
+            self.answered = Some((form, cookie, now + PATIENCE + round_trip / 4));
+        }
+    }
+
+    /// Sends the second request.
+    fn ask_again(&mut self, form: Form, cookie: u32) {
+        let Form { mss, .. } = form;
+        let window = self.config.window(mss);
+        let request = RequestKind::Second;
+        self.request = Handshake { request, cookie, mss: mss.into(), window, ..self.request };
+        self.second = form;
+        (self.sent_at, self.first_sent_at, self.answered) = (None, None, None);
+    }
+
     fn agree(&self, answer: &Handshake) -> Option<Agreed> {
         let mss = u16::try_from(answer.mss).ok()?;
         let is_right = answer.first_number == self.request.first_number
-            && (MIN_MSS..=self.config.mss()).contains(&mss)
+            && mss >= MIN_MSS
+            && u32::from(mss) <= self.request.mss
             && answer.socket != 0;
         is_right.then_some(Agreed {
             socket: self.request.socket,
@@ -231,9 +322,10 @@ impl Listener {
         match handshake.request {
             RequestKind::First if is_sound => {
                 let cookie = self.cookie(from, period);
-                let mut datagram = Vec::new();
-                write(Handshake { cookie, ..handshake }, handshake.socket, &mut datagram);
-                Listening::Answer(datagram)
+                let mut answer = Vec::new();
+                write(Handshake { cookie, ..handshake }, handshake.socket, &mut answer);
+                answer.resize(datagram.len(), 0);
+                Listening::Answer(answer)
             }
             RequestKind::Second if is_sound => {
                 let is_valid = [period, period.wrapping_sub(1)]

@@ -232,7 +232,8 @@ fn parse_ack(number: u32, body: &[u8]) -> Option<Content<'_>> {
 
 impl Handshake {
     fn parse(body: &[u8]) -> Option<Self> {
-        let body: &[u8; HANDSHAKE_LEN] = body.try_into().ok()?;
+        // What follows only makes it as long as a data packet.
+        let body: &[u8; HANDSHAKE_LEN] = body.first_chunk()?;
         let [version, kind, first_number, mss, window, request, socket, cookie, a, b, c, d] =
             words(body);
         if request == RequestKind::Refused.to_wire() {

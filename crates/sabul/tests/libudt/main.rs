@@ -25,8 +25,24 @@ fn peer() -> &'static Path {
     &PEER
 }
 
-fn start(arguments: &[String]) -> Child {
-    Command::new(peer()).args(arguments).stdout(Stdio::piped()).spawn().unwrap()
+/// A peer that runs, killed when dropped.
+struct Peer(Child);
+
+impl Peer {
+    fn start(arguments: &[String]) -> Self {
+        Self(Command::new(peer()).args(arguments).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn ends(&mut self) {
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// The bytes of the stream, as the peer computes them.
@@ -41,8 +57,8 @@ fn stream_bytes() -> impl Iterator<Item = u8> {
 
 #[test]
 fn libudt_receives() {
-    let mut child = start(&["receive".into(), "0".into(), BYTES.to_string()]);
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut peer = Peer::start(&["receive".into(), "0".into(), BYTES.to_string()]);
+    let mut lines = BufReader::new(peer.0.stdout.take().unwrap()).lines();
     let line = lines.next().unwrap().unwrap();
     let port: u16 = line.strip_prefix("listening ").unwrap().parse().unwrap();
     let mut stream = connect((Ipv4Addr::LOCALHOST, port).into(), Config::default()).unwrap();
@@ -54,7 +70,7 @@ fn libudt_receives() {
     eprintln!("{:?} {:?}", began.elapsed(), stream.statistics());
     drop(stream);
     assert!(lines.next().unwrap().unwrap().starts_with("{\"complete_s\""));
-    assert!(child.wait().unwrap().success());
+    peer.ends();
 }
 
 #[test]
@@ -62,7 +78,7 @@ fn libudt_sends() {
     let acceptor = listen((Ipv4Addr::LOCALHOST, 0).into(), Config::default(), 1).unwrap();
     let SocketAddr::V4(local) = acceptor.local_addr() else { unreachable!() };
     let began = Instant::now();
-    let mut child = start(&[
+    let mut peer = Peer::start(&[
         "send".into(),
         local.ip().to_string(),
         local.port().to_string(),
@@ -73,7 +89,7 @@ fn libudt_sends() {
     stream.write_all(b"!").unwrap();
     eprintln!("{:?} {:?}", began.elapsed(), stream.statistics());
     stream.finish().unwrap();
-    assert!(child.wait().unwrap().success());
+    peer.ends();
 }
 
 fn check(stream: &mut Stream) {
