@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Runs `sunder` in a directory.
+/// Runs `sunder` in a directory, where it also keeps what it learns.
 pub(crate) fn sunder(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
-    command.args(arguments).current_dir(directory).stdin(Stdio::null()).output().unwrap()
+    command.args(arguments).current_dir(directory).env("XDG_STATE_HOME", directory);
+    command.stdin(Stdio::null()).output().unwrap()
 }
 
 /// Runs `sunder lab`.

@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::thread;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::common::sunder;
 
 /// A receiver, killed when dropped.
@@ -170,24 +172,24 @@ fn a_broken_transfer_goes_on_by_itself_and_after_the_receiver_was_killed() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let data = pattern(20_000_000);
     fs::write(from.path().join("a"), &data).unwrap();
-    // All connections break: it gives up, and what has arrived stays.
+    // All connections break: it is stopped, and what has arrived stays.
     let receiver = Receiver::start(to.path(), &[]);
     let part = to.path().join(".a.part");
     let broken = cutting_forwarder(receiver.address.clone(), usize::MAX, 4_000_000);
-    let sending = thread::spawn({
-        let (options, directory) = (receiver.options.clone(), from.path().to_owned());
-        move || {
-            let mut arguments = vec!["transport", "send", "a", &broken];
-            arguments.extend(options.iter().map(String::as_str));
-            sunder(&directory, &arguments)
-        }
-    });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
+    command.args(["transport", "send", "a", &broken]).args(&receiver.options);
+    command.current_dir(from.path()).env("XDG_STATE_HOME", from.path());
+    let sending = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     while fs::metadata(&part).map_or(0, |part| part.len()) < 5_000_000 {
         thread::yield_now();
     }
     drop(receiver);
-    let (code, error) = failed(&sending.join().unwrap());
-    assert_eq!(code, 1, "{error}");
+    // It would go on for a minute.
+    kill_process(Pid::from_child(&sending), Signal::INT).unwrap();
+    let output = sending.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("the same command goes on where this was"), "{said}");
     // Another receiver, another sender; one more break.
     let receiver = Receiver::start(to.path(), &[]);
     let address = cutting_forwarder(receiver.address.clone(), 1, 4_000_000);

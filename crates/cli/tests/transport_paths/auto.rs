@@ -4,8 +4,12 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::emulation::until;
 use crate::{Pair, pattern, succeeded};
+
+const PATH: &str = "rate_mbit = 100, delay_ms = 20";
 
 /// What happens to UDP that the sender sends.
 const BLOCKED: &str = "meta l4proto udp drop";
@@ -32,58 +36,92 @@ fn forget(pair: &Pair) {
     let _ = fs::remove_dir_all(pair.path("sunder"));
 }
 
-/// How long a file takes, and by what it was carried.
-fn timed(pair: &Pair, data: &[u8], more: &[&str]) -> (Duration, String) {
+/// Sends a file. Returns how long that took, and what is printed.
+fn timed(pair: &Pair, data: &[u8], more: &[&str]) -> (Duration, Value) {
     let begin = Instant::now();
     let output = pair.send("a", data, more).wait_with_output().unwrap();
     let took = begin.elapsed();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let sent = succeeded(&output);
+    assert!(fs::read(pair.path("out/a")).unwrap() == data);
     fs::remove_file(pair.path("out/a")).unwrap();
-    (took, format!("{} over {} connections {said}", sent["transport"], sent["connections"]))
+    (took, sent)
 }
 
-pub(crate) fn lossy() {
-    for loss in ["0.01", "0.03", "0.05"] {
-        let pair = Pair::new(&format!("rate_mbit = 200, delay_ms = 40, loss = {loss}"));
-        let data = pattern(60_000_000);
-        for transport in ["quic", "burst", "auto", "auto", "auto"] {
-            forget(&pair);
-            let more = ["--transport", transport, "--explain"];
-            println!("{loss} {transport}: {:?}", timed(&pair, &data, &more));
-        }
-    }
+fn transport(sent: &Value) -> (&str, u64) {
+    (sent["transport"].as_str().unwrap(), sent["connections"].as_u64().unwrap())
 }
 
-pub(crate) fn explored() {
-    for (conditions, bytes) in [
-        ("rate_mbit = 100, delay_ms = 20", 20_000_000),
-        ("rate_mbit = 200, delay_ms = 40", 60_000_000),
-    ] {
-        let pair = Pair::new(conditions);
-        let data = pattern(bytes);
-        for rule in [None, Some(POLICED)] {
-            filter(&pair, rule);
-            println!("{conditions} {rule:?}");
+/// Where UDP does not arrive, `auto` sends by TCP, and does not try UDP again for some time.
+pub(crate) fn blocked() {
+    let pair = Pair::new(PATH);
+    let data = pattern(6_000_000);
+    let (_, sent) = timed(&pair, &data, &[]);
+    assert_eq!(transport(&sent), ("burst", 1), "the test is of use");
+    filter(&pair, Some(BLOCKED));
+    // It was learnt that UDP passes.
+    let (_, sent) = timed(&pair, &data, &[]);
+    assert_eq!(transport(&sent), ("tcp", 1));
+    filter(&pair, None);
+    let (_, sent) = timed(&pair, &data, &[]);
+    assert_eq!(transport(&sent), ("tcp", 1), "it is remembered");
+    forget(&pair);
+    let sending = pair.send("a", &data, &[]);
+    until("a part has arrived", || pair.received(".a.part") > 500_000);
+    filter(&pair, Some(BLOCKED));
+    let output = sending.wait_with_output().unwrap();
+    assert_eq!(transport(&succeeded(&output)), ("tcp", 2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("nothing has come from the receiver by burst"), "{said}");
+    assert!(fs::read(pair.path("out/a")).unwrap() == data);
+}
+
+/// Where UDP is throttled, too.
+pub(crate) fn policed() {
+    let pair = Pair::new(PATH);
+    filter(&pair, Some(POLICED));
+    let data = pattern(12_000_000);
+    let (_, sent) = timed(&pair, &data, &[]);
+    assert_eq!(transport(&sent), ("tcp", 2));
+    let (_, sent) = timed(&pair, &data, &[]);
+    assert_eq!(transport(&sent), ("tcp", 1), "it is remembered");
+}
+
+/// Compares `auto` with TCP on paths that treat UDP badly: medians of nine.
+pub(crate) fn compared() {
+    let lossy = |loss| format!("{PATH}, loss = {loss}");
+    let paths = [
+        (PATH.to_owned(), None),
+        (PATH.to_owned(), Some(BLOCKED)),
+        (PATH.to_owned(), Some(POLICED)),
+        (lossy(0.01), None),
+        (lossy(0.03), None),
+        (lossy(0.05), None),
+    ];
+    let data = pattern(20_000_000);
+    println!("| path | UDP | tcp, s | auto at first contact | later |");
+    let mut worse = Vec::new();
+    for (conditions, rule) in paths {
+        let pair = Pair::new(&conditions);
+        filter(&pair, rule);
+        let mut times: [Vec<f64>; 3] = Default::default();
+        for _ in 0..9 {
             forget(&pair);
-            println!("tcp: {:?}", timed(&pair, &data, &["--transport", "tcp"]));
-            for _ in 0..3 {
-                println!("auto: {:?}", timed(&pair, &data, &["--explain"]));
+            let runs: [&[&str]; 3] =
+                [&["--transport", "tcp", "--congestion", "bbr"], &["--congestion", "bbr"], &[]];
+            for (run, times) in runs.into_iter().zip(&mut times) {
+                times.push(timed(&pair, &data, run).0.as_secs_f64());
             }
         }
-        filter(&pair, None);
-        forget(&pair);
-        println!("blocked after it was learnt: {:?}", timed(&pair, &data, &["--explain"]));
-        filter(&pair, Some(BLOCKED));
-        println!("blocked after it was learnt: {:?}", timed(&pair, &data, &["--explain"]));
-        filter(&pair, None);
-        forget(&pair);
-        let sending = pair.send("a", &data, &["--explain"]);
-        until("a part has arrived", || pair.received(".a.part") > 3_000_000);
-        filter(&pair, Some(BLOCKED));
-        let begin = Instant::now();
-        let output = sending.wait_with_output().unwrap();
-        println!("blocked in the middle: {:?} {output:?}", begin.elapsed());
-        fs::remove_file(pair.path("out/a")).unwrap();
+        let [tcp, first, later] = times.map(|mut times| {
+            times.sort_unstable_by(f64::total_cmp);
+            times[4]
+        });
+        println!("| {conditions} | {} | {tcp:.2} | {first:.2} | {later:.2} |", rule.unwrap_or(""));
+        // Two round trips, and 0.3 s.
+        let more = 2.0 * 0.04 + 0.3;
+        if first > 1.3 * tcp + more || later > 1.1 * tcp + more {
+            worse.push(conditions);
+        }
     }
+    assert!(worse.is_empty(), "{worse:?}");
 }

@@ -3,7 +3,7 @@
 //! Without user namespaces and `/dev/net/tun`, prints that the tests were skipped.
 //!
 //! `cargo test --package sunder-cli --test transport_paths -- --ignored` also lets a path die for
-//! longer than an end waits, which takes a minute.
+//! longer than an end waits, and compares `auto` with TCP, which takes minutes.
 
 mod auto;
 mod breaks;
@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         test("a_file_crosses_three_links_by_micss", channels::file),
         test("a_channel_of_micss_that_dies_is_an_error_in_time", channels::channel_that_dies),
         test("a_transfer_waits_while_its_path_fails", short_failure),
+        test("a_path_that_loses_long_packets_is_used_by_all_over_udp", long_packets),
         test("a_stopped_sender_goes_on_when_it_is_started_again", breaks::stopped_sender),
         test("a_sender_goes_on_when_its_receiver_is_started_again", breaks::stopped_receiver),
         test("a_full_disk_is_named_and_the_transfer_goes_on_later", full_disk),
@@ -50,8 +51,9 @@ fn main() -> ExitCode {
             faults::reordered_and_doubled,
         ),
         test("a_million_datagrams_of_strangers_change_nothing", faults::million_datagrams),
-        test("lossy", auto::lossy).with_ignored_flag(true),
-        test("explored", auto::explored).with_ignored_flag(true),
+        test("auto_goes_on_by_tcp_where_udp_is_blocked", auto::blocked),
+        test("auto_goes_on_by_tcp_where_udp_is_throttled", auto::policed),
+        test("auto_is_compared_with_tcp", auto::compared).with_ignored_flag(true),
         test("a_path_that_was_dead_for_long_is_used_again", long_failure).with_ignored_flag(true),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
@@ -154,6 +156,22 @@ fn long_path() {
         // It may have fallen back.
         println!("{name}: {sent}");
         assert!(start.elapsed() < Duration::from_secs(15), "{name}: {:?}", start.elapsed());
+    }
+}
+
+/// Over UDP: that TCP finds this out, the system has to allow (`net.ipv4.tcp_mtu_probing`).
+fn long_packets() {
+    for max_len in [1280, 1420, 1492] {
+        let pair = Pair::new(&format!("rate_mbit = 50, delay_ms = 10, max_len = {max_len}"));
+        for transport in ["burst", "sabul", "quic"] {
+            let data = pattern(3_000_000);
+            let start = Instant::now();
+            let sending = pair.send(transport, &data, &["--transport", transport]);
+            let sent = succeeded(&sending.wait_with_output().unwrap());
+            println!("{max_len} {transport}: {sent}");
+            assert!(fs::read(pair.path("out").join(transport)).unwrap() == data);
+            assert!(start.elapsed() < Duration::from_secs(5), "{transport}: {:?}", start.elapsed());
+        }
     }
 }
 

@@ -19,6 +19,9 @@ use successor::Successor;
 /// How long it goes on without progress.
 const MAX_STANDSTILL: Duration = Duration::from_secs(60);
 
+/// How many connections in a row may break without progress: they will always.
+const MAX_BROKEN: u32 = 6;
+
 /// Why a file was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
@@ -97,7 +100,7 @@ pub struct Sent {
 /// When a connection breaks, or nothing has come from the receiver for a while, another one is
 /// made, and goes on with what the receiver does not have; the silent one goes on if it recovers
 /// before. So it is where UDP seems to be throttled. This ends when there was no progress for a
-/// minute. `connect` is told whether the connection before was over UDP, so that another transport
+/// minute, or six connections in a row have broken without any. `connect` is told whether the connection before was over UDP, so that another transport
 /// is to be preferred ([`Options::avoids_udp`](crate::Options::avoids_udp)); it is called in another
 /// thread.
 ///
@@ -116,7 +119,7 @@ pub fn send(
     // What was never there cannot have broken.
     let mut connection = successor.first()?;
     let (mut connections, mut reached, mut progressed_at) = (0, None, start);
-    let mut udp_rate = None;
+    let (mut udp_rate, mut broken) = (None, 0);
     let mut resumed_from = None;
     loop {
         connections += 1;
@@ -128,6 +131,7 @@ pub fn send(
         if Some(position) > reached {
             (reached, progressed_at) = (Some(position), Instant::now());
             successor.has_progressed();
+            broken = 0;
         }
         let (mut failed, avoids_udp) = match outcome {
             Outcome::Complete(sha256) => {
@@ -148,8 +152,10 @@ pub fn send(
             Outcome::Failed { error, was_silent_over_udp } => (error, was_silent_over_udp),
         };
         udp_rate = avoids_udp.then_some(0.0);
+        broken += u32::from(matches!(failed, SendError::Broken(_)));
         connection = loop {
-            if !failed.is_passing() || progressed_at.elapsed() >= MAX_STANDSTILL {
+            let is_enough = broken >= MAX_BROKEN || progressed_at.elapsed() >= MAX_STANDSTILL;
+            if is_enough || !failed.is_passing() {
                 return Err(failed);
             }
             let pause = successor.has_failed();
