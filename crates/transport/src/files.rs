@@ -1,7 +1,7 @@
 //! Moves a file to another host: resumed after a break, with its digest checked at the end.
 //!
-//! [`send`] offers a file, and connects again after a break or silence. A [`Receiver`] takes files of its
-//! connections into a directory. Both tell their progress as [`Event`]s. What arrives is in
+//! [`send`] offers a file, and connects again after a break or silence. A [`Receiver`] takes files
+//! of its connections into a directory. Both tell their progress as [`Event`]s. What arrives is in
 //! `.NAME.part` until it is complete: a later attempt goes on from there if the beginning is that
 //! of the same file, also after either program was killed.
 

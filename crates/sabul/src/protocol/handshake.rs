@@ -10,10 +10,10 @@
 //! The cookie proves that the client receives at its address. Until then the listener keeps
 //! nothing.
 //!
-//! A client sends each first request three times: as long as the longest packet, as long as any path
-//! of IPv6 carries, and as UDT does. The answers have the same lengths. So the client knows whether
-//! the path carries the longest packets both ways: if only the shorter answer comes, all packets are
-//! as short. UDT answers its own form only, which says nothing of the path.
+//! A client sends each first request three times: as long as the longest packet, as long as any
+//! path of IPv6 carries, and as UDT does. The answers have the same lengths. So the client knows
+//! whether the path carries the longest packets both ways: if only the shorter answer comes, all
+//! packets are as short. UDT answers its own form only, which says nothing of the path.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -71,14 +71,15 @@ pub struct Connecting {
     unsent: Vec<Form>,
     /// The longest form of the first request.
     longest: Form,
-    /// The longest form that was answered, with its cookie, and until when a longer one is waited for.
+    /// The longest form that was answered, with its cookie, and until when a longer one is waited
+    /// for.
     answered: Option<(Form, u32, Duration)>,
     /// The form of the second request.
     second: Form,
 }
 
-/// A form of a request: whether it is as long as the longest packet that it proposes, and the length
-/// of that. The greatest one is the best.
+/// A form of a request: whether it is as long as the longest packet that it proposes, and the
+/// length of that. The greatest one is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Form {
     is_long: bool,

@@ -323,8 +323,8 @@ impl Chosen {
         self.path.as_ref().map_or(Duration::ZERO, |path| 3 * path.round_trip) + MIN_PATIENCE
     }
 
-    /// TCP has connected where the transport that was chosen did not: no other one over UDP is tried
-    /// on this path for some time.
+    /// TCP has connected where the transport that was chosen did not: no other one over UDP is
+    /// tried on this path for some time.
     pub(crate) fn replaced(&mut self, reason: &str) {
         self.decision.reason = format!("{} does not connect: {reason}", self.decision.transport);
         self.decision.transport = transports::DEFAULT.name();

@@ -81,8 +81,8 @@ struct Active {
 }
 
 impl Active {
-    /// Whether another connection takes its place: of the same sender, at which this one has broken,
-    /// or of another one that has the same file, when nothing comes from this one any more.
+    /// Whether another connection takes its place: of the same sender, at which this one has
+    /// broken, or of another one that has the same file, when nothing comes from this one any more.
     fn gives_way_to(&self, sender: &(Option<PublicKey>, IpAddr)) -> bool {
         let is_same = match (self.sender.0, sender.0) {
             (Some(one), Some(other)) => one == other,

@@ -100,9 +100,9 @@ pub struct Sent {
 /// When a connection breaks, or nothing has come from the receiver for a while, another one is
 /// made, and goes on with what the receiver does not have; the silent one goes on if it recovers
 /// before. So it is where UDP seems to be throttled. This ends when there was no progress for a
-/// minute, or six connections in a row have broken without any. `connect` is told whether the connection before was over UDP, so that another transport
-/// is to be preferred ([`Options::avoids_udp`](crate::Options::avoids_udp)); it is called in another
-/// thread.
+/// minute, or six connections in a row have broken without any. `connect` is told whether the
+/// connection before was over UDP, so that another transport is to be preferred
+/// ([`Options::avoids_udp`](crate::Options::avoids_udp)); it is called in another thread.
 ///
 /// # Errors
 /// When the file cannot be read or is changed meanwhile, there is no first connection, the receiver

@@ -211,8 +211,8 @@ const THROTTLED: f64 = 0.33;
 pub struct Closer(Arc<Shared>);
 
 impl Closer {
-    /// Whether a transport over UDP was chosen that delivers so much less than the path carries that
-    /// it is worth trying TCP: UDP may be throttled.
+    /// Whether a transport over UDP was chosen that delivers so much less than the path carries
+    /// that it is worth trying TCP: UDP may be throttled.
     #[expect(clippy::cast_precision_loss, reason = "bytes/s")]
     pub(crate) fn may_be_throttled(&self) -> bool {
         let Some(chosen) = self.0.chosen.get() else { return false };

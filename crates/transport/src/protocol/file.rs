@@ -28,8 +28,8 @@ pub(crate) const DIGEST_LEN: usize = 32;
 /// What the sender sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FromSender {
-    /// The first message: a file of this name, length and attributes. Data follows at once, from its
-    /// beginning, if `is_eager`; otherwise the sender waits for [`FromReceiver::Have`].
+    /// The first message: a file of this name, length and attributes. Data follows at once, from
+    /// its beginning, if `is_eager`; otherwise the sender waits for [`FromReceiver::Have`].
     Offer { is_eager: bool, length: u64, attributes: Attributes, name: FileName },
     /// Data follows from this offset. Before it is what has this digest.
     Start { offset: u64, digest: [u8; DIGEST_LEN] },
@@ -169,7 +169,8 @@ impl std::fmt::Display for FileName {
 }
 
 /// Whether a character is not shown, or changes how the text around it is: control characters, line
-/// separators, and what changes the direction of writing. Joiners are needed to write some languages.
+/// separators, and what changes the direction of writing. Joiners are needed to write some
+/// languages.
 fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}' | '\u{200E}' | '\u{200F}')

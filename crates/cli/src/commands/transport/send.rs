@@ -17,8 +17,9 @@ use crate::signals;
 
 /// Sends a file to a host that runs `sunder transport receive`.
 ///
-/// If the connection breaks, it connects again and goes on where it was; so does another `send` of
-/// the same file after this one was stopped. The receiver checks the SHA-256 digest at the end.
+/// If the connection breaks or is silent, it connects again and goes on where it was; so does
+/// another `send` of the same file after this one was stopped. The receiver checks the SHA-256
+/// digest at the end. The file keeps its permissions and its time.
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(super) struct Arguments {
