@@ -9,7 +9,7 @@ mod send;
 mod serve;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Subcommand;
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// The key of this end in a file.
-fn identity(path: &PathBuf) -> Result<SecretKey, Failure> {
+fn identity(path: &Path) -> Result<SecretKey, Failure> {
     if let Some(error) = exposure(path) {
         let (what, fix) = (error.what(), error.fix());
         console::warning(&format!("identity: {what}, and pass for you: {fix}"));

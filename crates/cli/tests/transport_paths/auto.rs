@@ -19,12 +19,14 @@ const POLICED: &str = "meta l4proto udp limit rate over 1000/second burst 100 pa
 
 /// Drops packets that arrive at the receiver.
 fn filter(pair: &Pair, rule: Option<&str>) {
-    let mut rules = "flush ruleset\n".to_owned();
-    if let Some(rule) = rule {
-        rules += "add table inet path\n";
-        rules += "add chain inet path arriving { type filter hook input priority 0; }\n";
-        rules += &format!("add rule inet path arriving {rule}\n");
-    }
+    let rule = rule.map_or(String::new(), |rule| {
+        format!(
+            "add table inet path\n\
+             add chain inet path arriving {{ type filter hook input priority 0; }}\n\
+             add rule inet path arriving {rule}\n"
+        )
+    });
+    let rules = format!("flush ruleset\n{rule}");
     let mut nft = Command::new("nft");
     nft.arg(rules);
     let status = pair.network.host("receiver").unwrap().run(|| nft.status()).unwrap().unwrap();
