@@ -323,13 +323,15 @@ impl Chosen {
         self.path.as_ref().map_or(Duration::ZERO, |path| 3 * path.round_trip) + MIN_PATIENCE
     }
 
-    /// TCP has connected where the transport that was chosen did not: no other one over UDP is
-    /// tried on this path for some time.
-    pub(crate) fn replaced(&mut self, reason: &str) {
-        self.decision.reason = format!("{} does not connect: {reason}", self.decision.transport);
+    /// TCP has connected where the transport that was chosen did not. If nobody has answered that
+    /// one, no other one over UDP is tried on this path for some time.
+    pub(crate) fn replaced(&mut self, error: &io::Error) {
+        self.decision.reason = format!("{} does not connect: {error}", self.decision.transport);
         self.decision.transport = transports::DEFAULT.name();
         self.started_at = Instant::now();
-        self.udp_failed();
+        if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::ConnectionRefused) {
+            self.udp_failed();
+        }
     }
 
     /// What was sent has arrived, and faster than over UDP before.
@@ -513,7 +515,7 @@ mod tests {
         let mut second = choosing().choose();
         assert_ne!(second.decision.transport, fastest);
         // The next one cannot even connect.
-        second.replaced("nothing for 10 s");
+        second.replaced(&io::ErrorKind::TimedOut.into());
         assert_eq!(second.decision.transport, "tcp");
         assert_eq!(choosing().choose().decision.transport, "tcp");
     }

@@ -60,13 +60,14 @@ impl Racing {
 }
 
 /// Connects by a transport over UDP, and by TCP when that has failed or takes longer than
-/// `patience`: the first connection is used. Also why it is one of TCP, if it is.
+/// `patience`: the first connection is used. Also what the other one has failed with, if it is one
+/// of TCP.
 pub(crate) fn connect_or_tcp(
     transport: &'static dyn Transport,
     to: SocketAddr,
     options: &Options,
     patience: Duration,
-) -> io::Result<(Arc<dyn ByteStream>, Option<String>)> {
+) -> io::Result<(Arc<dyn ByteStream>, Option<io::Error>)> {
     let (sender, results) = channel();
     let connect = |transport: &'static dyn Transport| {
         let (sender, options) = (sender.clone(), options.clone());
@@ -78,8 +79,11 @@ pub(crate) fn connect_or_tcp(
     connect(transport)?;
     let mut reason = match results.recv_timeout(patience) {
         Ok((_, Ok(stream))) => return Ok((stream, None)),
-        Ok((_, Err(error))) => error.to_string(),
-        Err(_) => format!("nothing for {:.1} s", patience.as_secs_f64()),
+        Ok((_, Err(error))) => error,
+        Err(_) => {
+            let what = format!("nothing for {:.1} s", patience.as_secs_f64());
+            io::Error::new(io::ErrorKind::TimedOut, what)
+        }
     };
     connect(transports::DEFAULT)?;
     drop(sender);
@@ -88,7 +92,7 @@ pub(crate) fn connect_or_tcp(
         match result {
             Ok(stream) if name == transport.name() => return Ok((stream, None)),
             Ok(stream) => return Ok((stream, Some(reason))),
-            Err(error) if name == transport.name() => reason = error.to_string(),
+            Err(error) if name == transport.name() => reason = error,
             Err(error) => failed = Some(error),
         }
     }

@@ -152,7 +152,7 @@ impl Receiver {
         let entered = self.enter(&name, connection)?;
         let path = self.directory.join(name.as_str());
         if !self.overwrites && path.symlink_metadata().is_ok() {
-            return compare(connection, name, path, length, observe);
+            return compare(connection, &entered, name, path, length, observe);
         }
         let part = Part::open(&self.directory, &name, length).map_err(PartError::into_stop)?;
         let mut transfer = Transfer {
@@ -162,12 +162,15 @@ impl Receiver {
             position: 0,
             state: Sha256::new(),
             reported: Instant::now(),
-            heard_at: &entered.heard_at,
+            entered: &entered,
             buffer: vec![0; MAX_DATA_LEN],
         };
         let (sha256, resumed_from) = transfer.run(observe)?;
         let Transfer { part, connection, .. } = transfer;
-        let mut report = || put(connection, &FromReceiver::Progress(length));
+        let mut report = || {
+            entered.hears();
+            put(connection, &FromReceiver::Progress(length))
+        };
         part.publish(&attributes, self.overwrites, &mut report).map_err(PartError::into_stop)?;
         let elapsed = Duration::ZERO;
         Ok(Received { name, path, bytes: length, resumed_from, sha256, elapsed })
@@ -208,6 +211,13 @@ struct Entered<'a> {
     receiver: &'a Receiver,
     name: FileName,
     heard_at: Arc<Mutex<Instant>>,
+}
+
+impl Entered<'_> {
+    /// Something has come, or this end is at work: nobody else takes the name.
+    fn hears(&self) {
+        *lock(&self.heard_at) = Instant::now();
+    }
 }
 
 impl Drop for Entered<'_> {
@@ -291,6 +301,7 @@ fn tell_end(connection: &mut Connection, message: &FromReceiver) {
 /// seen that.
 fn compare(
     connection: &mut Connection,
+    entered: &Entered<'_>,
     name: FileName,
     path: PathBuf,
     length: u64,
@@ -316,7 +327,10 @@ fn compare(
         }
     };
     observe(Event::Comparing);
-    let report = || put(connection, &FromReceiver::Progress(0));
+    let report = || {
+        entered.hears();
+        put(connection, &FromReceiver::Progress(0))
+    };
     let state = digest::of_beginning(&mut file, length, report).map_err(Stop::Broken)?;
     if digest::value(&state) != stated {
         return Err(exists());
@@ -346,7 +360,7 @@ struct Transfer<'a> {
     /// The digest of what was written.
     state: Sha256,
     reported: Instant,
-    heard_at: &'a Mutex<Instant>,
+    entered: &'a Entered<'a>,
     buffer: Vec<u8>,
 }
 
@@ -387,7 +401,7 @@ impl Transfer<'_> {
         if self.reported.elapsed() < REPORT_INTERVAL {
             return Ok(());
         }
-        *lock(self.heard_at) = Instant::now();
+        self.entered.hears();
         observe(Event::Position(self.position));
         self.put(&FromReceiver::Progress(self.position))
     }
@@ -408,6 +422,7 @@ impl Transfer<'_> {
         let mut reader = self.part.beginning().map_err(PartError::into_stop)?;
         let mut broken = None;
         let report = || {
+            self.entered.hears();
             put(self.connection, &FromReceiver::Progress(0)).inspect_err(|error| {
                 broken = Some(io::Error::from(error.kind()));
             })

@@ -90,14 +90,14 @@ fn open_chosen(to: SocketAddr, options: &Options) -> io::Result<Opened> {
         Some(Ok(stream)) => stream,
         Some(Err(error)) if transports::is_over_udp(transport.name()) => {
             let stream = transports::DEFAULT.connect(to, &options)?;
-            chosen.replaced(&error.to_string());
+            chosen.replaced(&error);
             stream
         }
         Some(Err(error)) => return Err(error),
         None if transports::is_over_udp(transport.name()) => {
             let (stream, replaced) = connect_or_tcp(transport, to, &options, chosen.patience())?;
-            if let Some(reason) = replaced {
-                chosen.replaced(&reason);
+            if let Some(error) = replaced {
+                chosen.replaced(&error);
             }
             stream
         }

@@ -19,8 +19,7 @@ use crate::protocol::file::{FromReceiver, FromSender, MAX_DATA_LEN};
 /// arrived each half second.
 const MAX_SILENCE: Duration = Duration::from_millis(2500);
 
-/// How long a connection over UDP may be much slower than its path, beside two round trips, before
-/// TCP is tried.
+/// How long a connection over UDP may be much slower than its path before TCP is tried.
 const MAX_THROTTLED: Duration = Duration::from_millis(400);
 
 /// TCP has to be so many times faster for UDP not to be used any more on the path.
@@ -36,7 +35,7 @@ pub(super) enum Outcome {
     /// The connection was silent, or slow, until another one was there.
     Replaced {
         by: Connection,
-        /// If it was over UDP: how fast it was, in bytes/s.
+        /// If it was over UDP: how fast it was, in bytes/s; 0 if it was silent.
         rate: Option<f64>,
     },
     Failed {
@@ -170,7 +169,7 @@ impl<'a> Attempt<'a> {
             if next.is_some() {
                 closer.close();
             }
-            let rate = is_udp.then(|| watching.rate());
+            let rate = is_udp.then(|| if watching.is_silent { 0.0 } else { watching.rate() });
             // Both threads end now, one after the other.
             said.wait_while(Duration::MAX, |state| state.end.is_none() || state.written.is_none());
             let mut state = said.lock();
@@ -226,11 +225,8 @@ impl Watching<'_> {
             }
             observe(if is_comparing { Event::Comparing } else { Event::Position(position) });
             self.compare(position);
-            let was_silent = self.is_silent;
             if !self.needs_another(observe) {
-                if was_silent {
-                    successor.cancel();
-                }
+                successor.cancel();
                 continue;
             }
             match successor.poll(self.is_udp) {
