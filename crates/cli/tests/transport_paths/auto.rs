@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use lab::Direction;
 use serde_json::Value;
 
 use crate::emulation::until;
@@ -75,6 +76,26 @@ pub(crate) fn blocked() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("nothing has come from the receiver by burst"), "{said}");
     assert!(fs::read(pair.path("out/a")).unwrap() == data);
+}
+
+/// An outage of the whole path says nothing of UDP.
+pub(crate) fn outage() {
+    let pair = Pair::new(PATH);
+    let conditions = pair.network.conditions("a", Direction::Forward).unwrap();
+    let data = pattern(12_000_000);
+    let sending = pair.send("a", &data, &[]);
+    until("a part has arrived", || pair.received(".a.part") > 500_000);
+    pair.cut(true, &conditions);
+    let cut = Instant::now();
+    until("the outage is over", || cut.elapsed() >= Duration::from_secs(5));
+    pair.cut(false, &conditions);
+    let sent = succeeded(&sending.wait_with_output().unwrap());
+    println!("{sent}");
+    assert!(cut.elapsed() < Duration::from_secs(15), "{:?}", cut.elapsed());
+    assert!(fs::read(pair.path("out/a")).unwrap() == data);
+    fs::remove_file(pair.path("out/a")).unwrap();
+    let (_, sent) = timed(&pair, &data, &[]);
+    assert_eq!(transport(&sent), ("burst", 1));
 }
 
 /// Where UDP is throttled, too.

@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         test("a_million_datagrams_of_strangers_change_nothing", faults::million_datagrams),
         test("auto_goes_on_by_tcp_where_udp_is_blocked", auto::blocked),
         test("auto_goes_on_by_tcp_where_udp_is_throttled", auto::policed),
+        test("auto_uses_udp_again_after_an_outage", auto::outage),
         test("auto_is_compared_with_tcp", auto::compared).with_ignored_flag(true),
         test("a_path_that_was_dead_for_long_is_used_again", long_failure).with_ignored_flag(true),
     ];

@@ -151,7 +151,6 @@ pub fn send(
             }
             Outcome::Failed { error, was_silent_over_udp } => (error, was_silent_over_udp),
         };
-        udp_rate = avoids_udp.then_some(0.0);
         broken += u32::from(matches!(failed, SendError::Broken(_)));
         connection = loop {
             let is_enough = broken >= MAX_BROKEN || progressed_at.elapsed() >= MAX_STANDSTILL;

@@ -35,7 +35,8 @@ pub(super) enum Outcome {
     /// The connection was silent, or slow, until another one was there.
     Replaced {
         by: Connection,
-        /// If it was over UDP: how fast it was, in bytes/s; 0 if it was silent.
+        /// If it was over UDP, and the path has not failed for TCP: how fast it was, in bytes/s; 0
+        /// if it was silent.
         rate: Option<f64>,
     },
     Failed {
@@ -169,7 +170,8 @@ impl<'a> Attempt<'a> {
             if next.is_some() {
                 closer.close();
             }
-            let rate = is_udp.then(|| if watching.is_silent { 0.0 } else { watching.rate() });
+            let is_of_udp = is_udp && successor.was_quick();
+            let rate = is_of_udp.then(|| if watching.is_silent { 0.0 } else { watching.rate() });
             // Both threads end now, one after the other.
             said.wait_while(Duration::MAX, |state| state.end.is_none() || state.written.is_none());
             let mut state = said.lock();

@@ -11,6 +11,9 @@ use crate::net::Connection;
 /// The pause after the first attempt in a row that has failed; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
+/// TCP repeats its first packet after a second.
+const FIRST_REPEAT: Duration = Duration::from_millis(900);
+
 /// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(4);
 
@@ -18,6 +21,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(4);
 pub(super) struct Successor<C> {
     connect: Arc<C>,
     pending: Option<Receiver<Result<Connection, Error>>>,
+    began_at: Instant,
     failures: u32,
     not_before: Instant,
 }
@@ -25,7 +29,8 @@ pub(super) struct Successor<C> {
 impl<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static> Successor<C> {
     pub(super) fn new(connect: C) -> Self {
         let connect = Arc::new(connect);
-        Self { connect, pending: None, failures: 0, not_before: Instant::now() }
+        let now = Instant::now();
+        Self { connect, pending: None, began_at: now, failures: 0, not_before: now }
     }
 
     /// The first connection.
@@ -62,6 +67,12 @@ impl<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static> Successor
         }
     }
 
+    /// Whether the latest connection was made without a repeated packet of TCP, so that the path
+    /// had not failed altogether.
+    pub(super) fn was_quick(&self) -> bool {
+        self.began_at.elapsed() < FIRST_REPEAT
+    }
+
     /// Waits for the connection, and for the pause before.
     pub(super) fn wait(&mut self, avoids_udp: bool) -> Result<Connection, Error> {
         if self.pending.is_none() {
@@ -87,6 +98,6 @@ impl<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static> Successor
         let _ = thread::Builder::new().name("connect".into()).spawn(move || {
             let _ = sender.send(connect(avoids_udp));
         });
-        self.pending = Some(pending);
+        (self.pending, self.began_at) = (Some(pending), Instant::now());
     }
 }
