@@ -1,7 +1,9 @@
 //! Key files: 64 hexadecimal digits, and white space around them.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
@@ -85,6 +87,21 @@ pub(crate) fn read_into(
         ErrorKind::NotFound => KeyError::Missing { path: path.to_owned(), fix: fix() },
         _ => KeyError::Unreadable { path: path.to_owned(), source },
     })
+}
+
+/// Writes a key to a new file that only its owner can read.
+///
+/// # Errors
+/// When there is such a file, or it cannot be written.
+pub fn create(path: &Path, key: &[u8; KEY_LEN]) -> io::Result<()> {
+    let mut digits = Zeroizing::new(String::with_capacity(2 * KEY_LEN));
+    for byte in key {
+        // A string takes all that is written to it.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(digits.as_bytes())?;
+    file.sync_all()
 }
 
 fn read_all(path: &Path, buffer: &mut [u8]) -> io::Result<usize> {

@@ -1,16 +1,13 @@
 //! What this user's programs keep from run to run: the directory for it, and a key.
 
 use std::env;
-use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use keys::SecretKey;
-use zeroize::Zeroizing;
+use keys::{SecretKey, file};
 
-use crate::error::Error;
 use crate::options::random_bytes;
 
 /// `sunder/transport` in `$XDG_STATE_HOME`, or in `~/.local/state`; `None` without a home.
@@ -27,20 +24,12 @@ pub(crate) fn create(directory: &Path) -> io::Result<()> {
 }
 
 /// This user's key for sending: `identity.key` in the directory, made when it is first needed. A
-/// receiver knows by it that a sender which was stopped is back. Without a place for it, a new key.
+/// receiver knows by it that a sender which was stopped is back. `None` without a home.
 ///
 /// # Errors
-/// When the system gives no random bytes.
-pub fn lasting_identity() -> Result<SecretKey, Error> {
-    match directory().map(|directory| of_directory(&directory)) {
-        Some(Ok(key)) => Ok(key),
-        unusable => {
-            if let Some(Err(error)) = unusable {
-                tracing::debug!(%error, "this sender's key is not kept");
-            }
-            Ok(SecretKey::new(&*random_bytes()?))
-        }
-    }
+/// When the key cannot be read or made.
+pub fn lasting_identity() -> io::Result<Option<SecretKey>> {
+    directory().map(|directory| of_directory(&directory)).transpose()
 }
 
 fn of_directory(directory: &Path) -> io::Result<SecretKey> {
@@ -54,26 +43,13 @@ fn of_directory(directory: &Path) -> io::Result<SecretKey> {
 
 /// Makes a key file. If another process does so at the same time, one of the keys stays.
 fn make(path: &Path) -> io::Result<()> {
-    let digits = digits(&random_bytes()?[..]);
-    let new = path.with_extension(&*self::digits(&random_bytes()?[..8]));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    let linked = file
-        .write_all(digits.as_bytes())
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::hard_link(&new, path));
-    fs::remove_file(&new)?;
+    let new = path.with_extension(format!("{:016x}", getrandom::u64()?));
+    let linked = file::create(&new, &*random_bytes()?).and_then(|()| fs::hard_link(&new, path));
+    let _ = fs::remove_file(&new);
     match linked {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }
-}
-
-fn digits(bytes: &[u8]) -> Zeroizing<String> {
-    let mut digits = Zeroizing::new(String::with_capacity(2 * bytes.len()));
-    for byte in bytes {
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits
 }
 
 #[cfg(test)]
@@ -93,7 +69,7 @@ mod tests {
         });
         assert_eq!(of_directory(&directory).unwrap().public(), keys[0]);
         assert!(keys.iter().all(|key| *key == keys[0]));
-        let files = fs::read_dir(&directory).unwrap().map(|file| file.unwrap());
+        let files = fs::read_dir(&directory).unwrap().map(Result::unwrap);
         let files: Vec<_> = files.map(|it| (it.file_name(), it.metadata().unwrap())).collect();
         assert_eq!(files.len(), 1);
         assert_eq!(files[0].1.permissions().mode() & 0o777, 0o600);

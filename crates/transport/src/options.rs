@@ -25,7 +25,7 @@ pub struct Options {
     pub congestion: Option<String>,
     /// The size of a socket's buffers in bytes; `None` is what the path needs, or the system's.
     pub buffer: Option<usize>,
-    /// Whether the choice of a transport is one over TCP: one over UDP has just failed.
+    /// Whether [`Choice::Auto`] is TCP, as a transport over UDP has just failed.
     pub avoids_udp: bool,
     /// Whether a transport that does not repair losses may be used although the path has some.
     pub accept_loss: bool,
@@ -138,6 +138,7 @@ pub fn random_identity() -> Result<SecretKey, Error> {
     Ok(SecretKey::new(&*random_bytes()?))
 }
 
+/// The bytes of such a key.
 pub(crate) fn random_bytes() -> Result<Zeroizing<[u8; keys::KEY_LEN]>, Error> {
     let mut random = Zeroizing::new([0; keys::KEY_LEN]);
     getrandom::fill(&mut *random).map_err(Error::Random)?;

@@ -61,6 +61,11 @@ pub(crate) trait Transport: Sync {
         false
     }
 
+    /// Whether it sends datagrams of UDP: what blocks one of these transports blocks all.
+    fn is_over_udp(&self) -> bool {
+        false
+    }
+
     /// How it listens, if it is over UDP.
     ///
     /// # Errors
@@ -100,11 +105,6 @@ impl DatagramListener {
     pub(crate) fn close(&self) {
         self.0.close();
     }
-}
-
-/// Whether a transport sends datagrams of UDP: what blocks one of them blocks all.
-pub(crate) fn is_over_udp(name: &str) -> bool {
-    !["tcp", "mptcp", "micss"].contains(&name)
 }
 
 /// The names of all transports, and what each is for.

@@ -14,7 +14,7 @@ use super::racing::{HEAD_START, Racing};
 use crate::model::{Exchange, Path, predict};
 use crate::options::{Options, PathEstimate, Security};
 use crate::probe::{self, Losses, Probing};
-use crate::stream::ByteStream;
+use crate::stream::{ByteStream, PathStatistics};
 use crate::transports::{self, names, tcp};
 
 /// An exchange of which nothing is known.
@@ -41,6 +41,8 @@ const WORTH_LEAVING_TCP: f64 = 1.005;
 const GOOD_ENOUGH: f64 = 1.1;
 /// Of the whole exchange, measuring may take this share.
 const MEASURING_SHARE: f64 = 0.02;
+/// What is less than this share of what the path carries may be throttled.
+const THROTTLED: f64 = 0.33;
 /// Beside three round trips, a transport over UDP may take so long to connect before TCP is tried.
 const MIN_PATIENCE: Duration = Duration::from_millis(200);
 
@@ -323,19 +325,32 @@ impl Chosen {
         self.path.as_ref().map_or(Duration::ZERO, |path| 3 * path.round_trip) + MIN_PATIENCE
     }
 
+    /// Whether the transport delivers so much less than the path carries that UDP may be throttled,
+    /// as its statistics say.
+    #[expect(clippy::cast_precision_loss, reason = "bytes/s")]
+    pub(crate) fn may_be_throttled(&self, path: &PathStatistics) -> bool {
+        let carried = path.link_rate.map(|rate| rate as f64);
+        let carried = carried.or(self.estimate.map(|estimate| estimate.rate));
+        let delivered = path.delivery_rate.map(|rate| rate as f64);
+        carried.zip(delivered).is_some_and(|(carried, it)| it < THROTTLED * carried)
+    }
+
     /// TCP has connected where the transport that was chosen did not. If nobody has answered that
     /// one, no other one over UDP is tried on this path for some time.
     pub(crate) fn replaced(&mut self, error: &io::Error) {
         self.decision.reason = format!("{} does not connect: {error}", self.decision.transport);
         self.decision.transport = transports::DEFAULT.name();
         self.started_at = Instant::now();
-        if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::ConnectionRefused) {
+        // A refusal by the system is ICMP's; others are of a listener that is reached.
+        let is_refused = error.kind() == io::ErrorKind::ConnectionRefused;
+        let is_by_system = is_refused && error.get_ref().is_none();
+        if error.kind() == io::ErrorKind::TimedOut || is_by_system {
             self.udp_failed();
         }
     }
 
     /// What was sent has arrived, and faster than over UDP before.
-    pub(crate) fn is_better_than_udp(&self) {
+    pub(crate) fn udp_was_slower(&self) {
         if self.avoids_udp {
             self.udp_failed();
         }
@@ -538,11 +553,11 @@ mod tests {
         assert_eq!(chosen.decision.transport, "tcp");
         // Until something has arrived by TCP, the whole path may be broken.
         assert_eq!(transport(&options), "burst");
-        chosen.is_better_than_udp();
+        chosen.udp_was_slower();
         assert_eq!(transport(&options), "tcp");
         // Also where nothing else is known.
         cache().update(|paths| paths.0.clear());
-        choosing(&avoiding).choose().is_better_than_udp();
+        choosing(&avoiding).choose().udp_was_slower();
         assert_eq!(transport(&options), "tcp");
     }
 

@@ -168,7 +168,7 @@ impl Receiver {
         let (sha256, resumed_from) = transfer.run(observe)?;
         let Transfer { part, connection, .. } = transfer;
         let mut report = || {
-            entered.hears();
+            entered.note_activity();
             put(connection, &FromReceiver::Progress(length))
         };
         part.publish(&attributes, self.overwrites, &mut report).map_err(PartError::into_stop)?;
@@ -215,7 +215,7 @@ struct Entered<'a> {
 
 impl Entered<'_> {
     /// Something has come, or this end is at work: nobody else takes the name.
-    fn hears(&self) {
+    fn note_activity(&self) {
         *lock(&self.heard_at) = Instant::now();
     }
 }
@@ -328,7 +328,7 @@ fn compare(
     };
     observe(Event::Comparing);
     let report = || {
-        entered.hears();
+        entered.note_activity();
         put(connection, &FromReceiver::Progress(0))
     };
     let state = digest::of_beginning(&mut file, length, report).map_err(Stop::Broken)?;
@@ -401,7 +401,7 @@ impl Transfer<'_> {
         if self.reported.elapsed() < REPORT_INTERVAL {
             return Ok(());
         }
-        self.entered.hears();
+        self.entered.note_activity();
         observe(Event::Position(self.position));
         self.put(&FromReceiver::Progress(self.position))
     }
@@ -422,7 +422,7 @@ impl Transfer<'_> {
         let mut reader = self.part.beginning().map_err(PartError::into_stop)?;
         let mut broken = None;
         let report = || {
-            self.entered.hears();
+            self.entered.note_activity();
             put(self.connection, &FromReceiver::Progress(0)).inspect_err(|error| {
                 broken = Some(io::Error::from(error.kind()));
             })

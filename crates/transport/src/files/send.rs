@@ -99,10 +99,10 @@ pub struct Sent {
 ///
 /// When a connection breaks, or nothing has come from the receiver for a while, another one is
 /// made, and goes on with what the receiver does not have; the silent one goes on if it recovers
-/// before. So it is where UDP seems to be throttled. This ends when there was no progress for a
-/// minute, or six connections in a row have broken without any. `connect` is told whether the
-/// connection before was over UDP, so that another transport is to be preferred
-/// ([`Options::avoids_udp`](crate::Options::avoids_udp)); it is called in another thread.
+/// before. A connection over UDP that seems to be throttled is replaced in the same way. This ends
+/// when there was no progress for a minute, or six connections in a row have broken without any.
+/// `connect` is told whether the connection before was over UDP, so that another transport is to be
+/// preferred ([`Options::avoids_udp`](crate::Options::avoids_udp)); it is called in another thread.
 ///
 /// # Errors
 /// When the file cannot be read or is changed meanwhile, there is no first connection, the receiver
@@ -130,7 +130,7 @@ pub fn send(
         resumed_from = resumed_from.or(had);
         if Some(position) > reached {
             (reached, progressed_at) = (Some(position), Instant::now());
-            successor.has_progressed();
+            successor.note_progress();
             broken = 0;
         }
         let (mut failed, avoids_udp) = match outcome {
@@ -157,7 +157,7 @@ pub fn send(
             if is_enough || !failed.is_passing() {
                 return Err(failed);
             }
-            let pause = successor.has_failed();
+            let pause = successor.note_failure();
             observe(Event::Broken { error: &failed, pause });
             match successor.wait(avoids_udp) {
                 Ok(connection) => break connection,

@@ -245,16 +245,20 @@ fn a_part_is_for_its_owner_only() {
     // One that an earlier version has left, for everybody.
     fs::write(&part, pattern(1_000_000)).unwrap();
     fs::set_permissions(&part, Permissions::from_mode(0o644)).unwrap();
-    let receiving = Receiving::new(to.path(), false);
-    let connecting = receiving.connecting();
+    let listener = Listener::bind("127.0.0.1:0", &Options::new(security(2, 1))).unwrap();
+    let receiving = Receiving { address: listener.local_addr().to_string() };
+    let receiver = Receiver::new(to.path(), false);
     let (modes, seen) = channel();
-    let sent = send(&path, connecting, |event| {
-        if let (Event::Comparing | Event::Position(1..), Ok(part)) = (event, fs::metadata(&part)) {
-            modes.send(part.permissions().mode() & 0o777).unwrap();
-        }
+    thread::spawn(move || {
+        let received = receiver.receive(listener.accept().unwrap(), |event| {
+            if matches!(event, Event::Comparing) {
+                modes.send(fs::metadata(&part).unwrap().permissions().mode() & 0o777).unwrap();
+            }
+        });
+        received.unwrap();
     });
-    assert_eq!(sent.unwrap().resumed_from, 1_000_000);
-    assert!(seen.try_iter().all(|mode| mode == 0o600));
+    assert_eq!(receiving.send(&path).unwrap().resumed_from, 1_000_000);
+    assert_eq!(seen.recv().unwrap(), 0o600);
 }
 
 #[test]

@@ -12,7 +12,7 @@ const MAX_ROUNDS: u32 = 3_000;
 /// CUBIC's constants (RFC 9438, 5): C, and the factor at a loss.
 const CUBIC_C: f64 = 0.4;
 const CUBIC_BETA: f64 = 0.7;
-/// The share of packets lost beyond which SABUL, burst and BBR take loss for congestion.
+/// The share of packets lost beyond which SABUL and QUIC take loss for congestion.
 const TOLERATED_LOSS: f64 = 0.02;
 
 /// What a direction is like for one transport.
@@ -119,12 +119,11 @@ impl Flow {
     fn round(&self) -> (f64, f64) {
         let Link { round_trip, rate, loss, max_window, .. } = self.link;
         let most = rate.min(max_window / round_trip) * (1.0 - loss);
-        let excess = (loss - TOLERATED_LOSS).max(0.0);
-        let tolerant = |share: f64| most * share / (1.0 + 10.0 * excess);
         match self.control {
-            Control::Measured { share, .. } => (f64::INFINITY, tolerant(share)),
+            Control::Measured { share, .. } => (f64::INFINITY, most * share),
             Control::Growing { share, .. } if self.has_found_rate => {
-                (f64::INFINITY, tolerant(share))
+                let excess = (loss - TOLERATED_LOSS).max(0.0);
+                (f64::INFINITY, most * share / (1.0 + 10.0 * excess))
             }
             Control::Tcp(CongestionControl::Bbr) if self.has_found_rate => {
                 (f64::INFINITY, most * BBR_SHARE)

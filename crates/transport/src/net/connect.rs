@@ -88,13 +88,13 @@ fn open_chosen(to: SocketAddr, options: &Options) -> io::Result<Opened> {
     let transport = transports::named(chosen.decision.transport).map_err(io::Error::other)?;
     let stream = match chosen.stream.take() {
         Some(Ok(stream)) => stream,
-        Some(Err(error)) if transports::is_over_udp(transport.name()) => {
+        Some(Err(error)) if transport.is_over_udp() => {
             let stream = transports::DEFAULT.connect(to, &options)?;
             chosen.replaced(&error);
             stream
         }
         Some(Err(error)) => return Err(error),
-        None if transports::is_over_udp(transport.name()) => {
+        None if transport.is_over_udp() => {
             let (stream, replaced) = connect_or_tcp(transport, to, &options, chosen.patience())?;
             if let Some(error) = replaced {
                 chosen.replaced(&error);

@@ -14,7 +14,7 @@ use crate::error::{Error, Step};
 use crate::protocol::handshake::{ACCEPTED, HandshakeError, REFUSED, Refusal, Session};
 use crate::protocol::records::{MAX_CHUNK_LEN, Opened, Opener, Sealer};
 use crate::stream::{ByteStream, PathStatistics};
-use crate::transports::is_over_udp;
+use crate::transports::{Transport, named};
 
 /// A reliable connection over any transport: bytes arrive whole and in order, or there is an error.
 ///
@@ -180,7 +180,7 @@ impl Connection {
 
     /// Whether its transport sends datagrams of UDP.
     pub(crate) fn is_over_udp(&self) -> bool {
-        is_over_udp(self.transport())
+        self.shared().is_over_udp()
     }
 
     /// The peer's key, unless the connection is insecure.
@@ -203,9 +203,6 @@ impl Connection {
     }
 }
 
-/// What is less than this share of what the path carries may be throttled.
-const THROTTLED: f64 = 0.33;
-
 /// Ends a connection from another thread.
 #[derive(Clone)]
 pub struct Closer(Arc<Shared>);
@@ -213,21 +210,16 @@ pub struct Closer(Arc<Shared>);
 impl Closer {
     /// Whether a transport over UDP was chosen that delivers so much less than the path carries
     /// that it is worth trying TCP: UDP may be throttled.
-    #[expect(clippy::cast_precision_loss, reason = "bytes/s")]
     pub(crate) fn may_be_throttled(&self) -> bool {
-        let Some(chosen) = self.0.chosen.get() else { return false };
-        let path = self.0.stream.statistics();
-        let carried = path.link_rate.map(|rate| rate as f64);
-        let carried = carried.or(chosen.estimate.map(|estimate| estimate.rate));
-        let (Some(carried), Some(delivered)) = (carried, path.delivery_rate) else { return false };
-        is_over_udp(self.0.stream.transport()) && (delivered as f64) < THROTTLED * carried
+        let is_slow = |chosen: &Chosen| chosen.may_be_throttled(&self.0.stream.statistics());
+        self.0.is_over_udp() && self.0.chosen.get().is_some_and(is_slow)
     }
 
-    /// Says that this connection has carried more than the one over UDP before. UDP is not used on
-    /// the path for some time.
-    pub(crate) fn is_better_than_udp(&self) {
+    /// Says that UDP has carried less than this connection, which takes the place of one over UDP.
+    /// It is not used on the path for some time.
+    pub(crate) fn udp_was_slower(&self) {
         if let Some(chosen) = self.0.chosen.get() {
-            chosen.is_better_than_udp();
+            chosen.udp_was_slower();
         }
     }
 
@@ -389,6 +381,10 @@ impl Drop for Writer {
 }
 
 impl Shared {
+    fn is_over_udp(&self) -> bool {
+        named(self.stream.transport()).is_ok_and(Transport::is_over_udp)
+    }
+
     fn complete(&self) {
         if let Some(chosen) = self.chosen.get() {
             chosen.complete();

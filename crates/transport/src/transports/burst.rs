@@ -29,6 +29,10 @@ impl Transport for Burst {
         self.open(to, options, config(options))
     }
 
+    fn is_over_udp(&self) -> bool {
+        true
+    }
+
     fn endpoint(&self, options: &Options) -> io::Result<Option<Box<dyn Endpoint>>> {
         let security = match &options.security {
             Security::Noise { identity, peers } => {

@@ -33,6 +33,10 @@ impl Transport for Quic {
         Ok(self.wrap(quic::connect(to, &config)?))
     }
 
+    fn is_over_udp(&self) -> bool {
+        true
+    }
+
     fn endpoint(&self, options: &Options) -> io::Result<Option<Box<dyn Endpoint>>> {
         let config = Config { listener: options.security.public_key(), ..config(options)? };
         Ok(Some(Box::new(quic::Endpoint::new(&config, None)?)))

@@ -35,6 +35,10 @@ impl Transport for Sabul {
         Ok(self.wrap(sabul::connect(to, config(options))?))
     }
 
+    fn is_over_udp(&self) -> bool {
+        true
+    }
+
     fn endpoint(&self, options: &Options) -> io::Result<Option<Box<dyn Endpoint>>> {
         Ok(Some(Box::new(sabul::Endpoint::new(config(options))?)))
     }

@@ -64,6 +64,10 @@ impl Transport for Udp {
         Ok(self.wrap(streams::connect(socket, Box::new(connection))?))
     }
 
+    fn is_over_udp(&self) -> bool {
+        true
+    }
+
     fn endpoint(&self, options: &Options) -> io::Result<Option<Box<dyn Endpoint>>> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(io::Error::other)?;

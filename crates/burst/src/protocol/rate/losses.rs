@@ -4,14 +4,14 @@
 /// A loss up to this is noise.
 pub(super) const NOISE: f64 = 0.02;
 
-/// Beside what was lost at a lower rate, so much more is noise.
+/// So many times what was lost at a lower rate is noise.
 const MARGIN: f64 = 1.5;
 
 /// The most that is ever taken for noise.
 const MAX_NOISE: f64 = 0.2;
 
 /// So many packets at a lower rate show what the path loses by itself.
-const ENOUGH: u64 = 100;
+const MIN_PACKETS: u64 = 100;
 
 /// How much less is taken for noise after a round trip with hardly any loss.
 const FORGETTING: f64 = 0.98;
@@ -106,7 +106,7 @@ impl Losses {
     pub(super) fn tolerate(&mut self, since: &SinceResponse) -> bool {
         let Count { packets, lost } = since.all;
         let noise = MARGIN * lost as f64 / packets.max(1) as f64;
-        let is_known = packets >= ENOUGH && since.part_in_long_queue() < 0.1;
+        let is_known = packets >= MIN_PACKETS && since.part_in_long_queue() < 0.1;
         let is_more = is_known && noise > self.noise && self.noise < MAX_NOISE;
         if is_more {
             self.noise = noise.min(MAX_NOISE);

@@ -80,12 +80,8 @@ pub(super) fn write_key(config: &Path) -> Result<PublicKey, Failure> {
     let mut random = Zeroizing::new([0; 32]);
     let filled = Generator::seeded().and_then(|mut generator| generator.fill(&mut *random));
     filled.map_err(|error| Failure::Failed(error.to_string()))?;
-    let digits: Zeroizing<String> = Zeroizing::new(
-        random
-            .iter()
-            .fold(String::with_capacity(65), |digits, byte| digits + &format!("{byte:02x}")),
-    );
-    write_new(&file(config, "key"), digits.as_bytes())?;
+    let path = file(config, "key");
+    keys::file::create(&path, &random).map_err(|error| not_written(&path, &error))?;
     Ok(SecretKey::new(&random).public())
 }
 
@@ -132,10 +128,14 @@ fn write_new(path: &Path, content: &[u8]) -> Result<(), Failure> {
         file.write_all(content)?;
         file.sync_all()
     };
-    written().map_err(|error| match error.kind() {
+    written().map_err(|error| not_written(path, &error))
+}
+
+fn not_written(path: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
         ErrorKind::AlreadyExists => {
             Failure::Usage(format!("{} exists: choose another name", path.display()))
         }
         _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
-    })
+    }
 }

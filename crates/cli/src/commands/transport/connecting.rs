@@ -6,6 +6,7 @@ use keys::{PublicKey, SecretKey};
 use transport::{Choice, Error, Options, lasting_identity, random_identity};
 
 use super::{parse_choice, security_or};
+use crate::console;
 use crate::failure::Failure;
 
 /// How the other end is reached, and who it is.
@@ -45,7 +46,16 @@ impl Connecting {
     /// # Errors
     /// As [`Self::options`].
     pub(super) fn lasting_options(&self) -> Result<Options, Failure> {
-        self.options_or(lasting_identity)
+        self.options_or(|| match lasting_identity() {
+            Ok(Some(key)) => Ok(key),
+            Ok(None) => random_identity(),
+            Err(error) => {
+                console::warning(&format!(
+                    "the receiver will not know this sender again, whose key cannot be kept: {error}"
+                ));
+                random_identity()
+            }
+        })
     }
 
     fn options_or(&self, other: fn() -> Result<SecretKey, Error>) -> Result<Options, Failure> {

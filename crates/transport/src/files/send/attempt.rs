@@ -235,7 +235,7 @@ impl Watching<'_> {
                 None => {}
                 Some(Ok(connection)) => return Some(connection),
                 Some(Err(error)) => {
-                    let pause = successor.has_failed();
+                    let pause = successor.note_failure();
                     observe(Event::Broken { error: &SendError::Connect(error), pause });
                 }
             }
@@ -275,7 +275,7 @@ impl Watching<'_> {
         let rate = self.said.lock().rate(position);
         if self.udp_rate.is_some_and(|udp_rate| rate > udp_rate * CLEARLY_FASTER) {
             self.udp_rate = None;
-            self.closer.is_better_than_udp();
+            self.closer.udp_was_slower();
         }
     }
 }

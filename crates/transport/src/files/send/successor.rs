@@ -40,7 +40,7 @@ impl<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static> Successor
 
     /// Something has failed in the same way as before, or for the first time. Returns how long the
     /// next attempt waits.
-    pub(super) fn has_failed(&mut self) -> Duration {
+    pub(super) fn note_failure(&mut self) -> Duration {
         let pause = (FIRST_PAUSE * 2_u32.pow(self.failures.min(8))).min(MAX_PAUSE);
         self.failures += 1;
         self.not_before = Instant::now() + pause;
@@ -48,7 +48,7 @@ impl<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static> Successor
     }
 
     /// There was progress: pauses are short again.
-    pub(super) fn has_progressed(&mut self) {
+    pub(super) fn note_progress(&mut self) {
         self.failures = 0;
     }
 
