@@ -70,6 +70,8 @@ struct SaidState {
     position: u64,
     heard_at: Instant,
     is_comparing: bool,
+    /// Whether the connection was silent at any time: what it took then says nothing of the next.
+    was_silent: bool,
     /// What the receiver has said last, or why nothing more comes.
     end: Option<Result<(), SendError>>,
     /// How writing has ended.
@@ -77,6 +79,16 @@ struct SaidState {
 }
 
 impl SaidState {
+    /// Whether the receiver has the file.
+    fn is_complete(&self) -> bool {
+        matches!(self.end, Some(Ok(())))
+    }
+
+    /// Whether the connection has carried the whole file without a break.
+    fn is_unbroken(&self) -> bool {
+        self.had.unwrap_or(0) == 0 && !self.was_silent
+    }
+
     /// What has arrived since the receiver has said what it had, in bytes/s.
     #[expect(clippy::cast_precision_loss, reason = "bytes")]
     fn rate(&self, position: u64) -> f64 {
@@ -95,6 +107,7 @@ impl Said {
             position: 0,
             heard_at: Instant::now(),
             is_comparing: false,
+            was_silent: false,
             end: None,
             written: None,
         };
@@ -247,6 +260,7 @@ impl Watching<'_> {
         let silence = self.said.lock().heard_at.elapsed();
         let was_silent = std::mem::replace(&mut self.is_silent, silence >= MAX_SILENCE);
         if self.is_silent && !was_silent {
+            self.said.lock().was_silent = true;
             observe(Event::Silent { transport: self.transport, silence });
         }
         self.is_silent || self.may_be_throttled()
@@ -333,8 +347,8 @@ impl Writing<'_> {
                 self.said.wait_while(END_TIMEOUT, |state| state.end.is_none());
             }
             closer.close();
-        } else if matches!(self.said.lock().end, Some(Ok(()))) {
-            if self.said.lock().had.unwrap_or(0) == 0 {
+        } else if self.said.lock().is_complete() {
+            if self.said.lock().is_unbroken() {
                 self.writer.complete();
             }
             // The receiver sees the end; it has all.
