@@ -40,6 +40,9 @@ pub(crate) struct Sample {
     pub(crate) tries: u32,
     /// An upper bound of the round-trip time, if one was measured.
     pub(crate) round_trip: Option<Duration>,
+    /// The number of packets with data that were sent, and how many of them were sent again.
+    pub(crate) sent: u64,
+    pub(crate) resent: u64,
 }
 
 /// The kernel's information on a connection. `None` if the descriptor is not a TCP socket.
@@ -52,6 +55,8 @@ pub(crate) fn sample(socket: RawFd) -> Option<Sample> {
         is_unanswered: info.tcpi_unacked > 0,
         tries: u32::from(info.tcpi_retransmits) + u32::from(info.tcpi_probes),
         round_trip: (info.tcpi_rtt > 0).then(|| Duration::from_micros(micros)),
+        sent: info.tcpi_data_segs_out.into(),
+        resent: info.tcpi_total_retrans.into(),
     })
 }
 

@@ -34,8 +34,13 @@ const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 /// The maximum time for answers.
 const MAX_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The number of consecutive probes that must have no answer.
+/// The number of consecutive probes that must have no answer, without a known loss of packets and
+/// at most.
 const MIN_UNANSWERED: u32 = 3;
+const MAX_UNANSWERED: u32 = 6;
+
+/// The maximum chance that so many probes on a channel that is not lost have no answer.
+const MAX_CHANCE: f64 = 0.002;
 
 /// The interval of probes of a lost channel: a tenth of the time since its loss, within these
 /// limits.
@@ -127,7 +132,7 @@ impl State {
 }
 
 /// An observation of a channel's connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Observation {
     /// Whether there are connections, or a stream wants one.
     pub(crate) is_wanted: bool,
@@ -140,6 +145,8 @@ pub(crate) struct Observation {
     pub(crate) tries: u32,
     /// An upper bound of the round-trip time, if it is known.
     pub(crate) round_trip: Option<Duration>,
+    /// The fraction of packets that were sent again, 0 to 1.
+    pub(crate) loss: f64,
 }
 
 /// What the caller must do or log.
@@ -256,7 +263,7 @@ impl FailureDetector {
         }
         let probing_since = *self.probing_since.get_or_insert(now);
         let waited = now.saturating_sub(probing_since);
-        if waited >= self.answer_timeout() && seen.tries >= MIN_UNANSWERED {
+        if waited >= self.answer_timeout() && seen.tries >= min_unanswered(seen.loss) {
             self.lose(now, Cause::NoAnswer);
         } else {
             let is_late = waited + ANSWER_MARGIN >= self.answer_timeout();
@@ -376,6 +383,14 @@ impl FailureDetector {
         };
         self.round_trip.map_or(INITIAL_ANSWER_TIMEOUT, of)
     }
+}
+
+/// How many consecutive probes must have no answer on a channel that loses this part of packets.
+/// A probe has none if either it or its answer is lost.
+fn min_unanswered(loss: f64) -> u32 {
+    let chance = 1.0 - (1.0 - loss).powi(2);
+    let is_enough = |count: &u32| chance.powf(f64::from(*count)) <= MAX_CHANCE;
+    (MIN_UNANSWERED..MAX_UNANSWERED).find(is_enough).unwrap_or(MAX_UNANSWERED)
 }
 
 #[cfg(test)]

@@ -26,6 +26,9 @@ const MAX_SAMPLED: usize = 16;
 /// The maximum number of connections on which the kernel sends probes.
 const MAX_PROBED: usize = 4;
 
+/// The minimum number of packets from which a fraction of lost ones is known.
+const MIN_SENT: u64 = 50;
+
 /// How long probes are sent on connections of a lost channel. Then the kernel's own keepalives are
 /// enough. It only saves packets to a peer that is lost already: the failure detector goes on to
 /// decide when the channel is observed, and whether it is lost.
@@ -247,6 +250,7 @@ impl Path {
             heard: samples.iter().map(|(_, seen)| seen.heard).min(),
             tries: tries.max(self.connecting.load(Ordering::Relaxed)),
             round_trip: samples.iter().filter_map(|(_, seen)| seen.round_trip).max(),
+            loss: loss(&samples),
         };
         let before = usability(watched.detector.state());
         watched.detector.handle_observation(now, &seen);
@@ -311,6 +315,16 @@ impl Path {
     fn watched(&self) -> MutexGuard<'_, Detection> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The fraction of packets that were sent again on these connections. Zero if too few were sent to
+/// tell.
+#[expect(clippy::cast_precision_loss, reason = "a fraction need not be exact")]
+fn loss(samples: &[(u64, Sample)]) -> f64 {
+    let sum = |count: fn(&Sample) -> u64| samples.iter().map(|(_, seen)| count(seen)).sum::<u64>();
+    let (sent, resent) =
+        (sum(|seen| seen.sent), sum(|seen| seen.resent).min(sum(|seen| seen.sent)));
+    if sent < MIN_SENT { 0.0 } else { resent as f64 / sent as f64 }
 }
 
 /// What streams depend on: whether the channel is lost, and since when open ones cannot use it.

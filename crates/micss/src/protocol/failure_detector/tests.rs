@@ -80,6 +80,22 @@ fn a_channel_in_use_that_falls_silent_is_lost_within_three_seconds() {
 }
 
 #[test]
+fn a_lossy_channel_needs_more_probes() {
+    let needed = [0.0, 0.02, 0.05, 0.1, 0.15, 0.3, 1.0].map(min_unanswered);
+    assert_eq!(needed, [3, 3, 3, 4, 5, 6, 6]);
+    let mut watched = Detection::new(true, Some(20 * MS));
+    watched.seen.loss = 0.15;
+    watched.now += QUIET_TIMEOUT;
+    for tries in [0, 3, 4, 5] {
+        assert!(watched.is_up(), "{tries}");
+        watched.seen.tries = tries;
+        watched.now += MIN_ANSWER_TIMEOUT;
+        watched.look();
+    }
+    assert!(!watched.is_up());
+}
+
+#[test]
 fn an_idle_one_is_lost_as_soon_after_it_was_asked() {
     let mut watched = Detection::new(false, Some(20 * MS));
     let silent = watched.now;
