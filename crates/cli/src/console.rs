@@ -1,10 +1,30 @@
 //! The output of commands: messages on standard error, results on standard output.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
 use crate::failure::Failure;
+
+/// Whether a JSON document was printed.
+static HAS_PRINTED_JSON: AtomicBool = AtomicBool::new(false);
+
+/// What `--json` prints if the command fails before it has printed anything else.
+#[derive(Serialize)]
+struct ErrorDocument<'a> {
+    error: &'a str,
+    exit_code: u8,
+}
+
+/// Prints why the command failed as one JSON document on standard output, unless another one is
+/// there already.
+pub(crate) fn json_error(message: &str, exit_code: u8) {
+    if !HAS_PRINTED_JSON.load(Ordering::Relaxed) {
+        // The message is on standard error as well.
+        let _ = print_json(&ErrorDocument { error: message, exit_code });
+    }
+}
 
 /// Prints why the command failed, in one line.
 pub(crate) fn error(message: &str) {
@@ -36,6 +56,7 @@ pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
 pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
     let json = serde_json::to_vec(document)
         .map_err(|error| Failure::Failed(format!("cannot write the JSON document: {error}")))?;
+    HAS_PRINTED_JSON.store(true, Ordering::Relaxed);
     print(&json)
 }
 

@@ -46,10 +46,14 @@ fn main() -> ExitCode {
 
 fn exit_code(result: Result<(), Failure>) -> ExitCode {
     let Err(failure) = result else { return ExitCode::SUCCESS };
+    let code = signals::code().unwrap_or_else(|| failure.code());
     if !failure.message().is_empty() {
         console::error(failure.message());
+        if std::env::args_os().any(|argument| argument == "--json") {
+            console::json_error(failure.message(), code);
+        }
     }
-    ExitCode::from(signals::code().unwrap_or_else(|| failure.code()))
+    ExitCode::from(code)
 }
 
 /// Whether this is the help that is shown if there are no arguments.

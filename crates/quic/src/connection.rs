@@ -18,9 +18,13 @@ use crate::error::QuicError;
 use crate::hub::Hub;
 use crate::identity;
 use crate::reassembly::Reassembly;
+use crate::refusal::{ConnectionIds, Reason};
 
 /// The name that a client asks for. Keys say who the peer is.
 const SERVER_NAME: &str = "sunder";
+
+/// The time from a refusal, which is not authentic, until the client believes it.
+const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 
 /// A connection: one stream in each direction.
 #[expect(clippy::struct_excessive_bools, reason = "each holds or not, whatever the others do")]
@@ -32,6 +36,10 @@ pub(crate) struct Driven {
     config: Config,
     began_at: Duration,
     is_connected: bool,
+    /// Of a client's first datagram.
+    first_ids: Option<ConnectionIds>,
+    /// When a client believes a refusal, which is not authentic.
+    refusal: Option<(Duration, Reason)>,
     /// The stream to the peer, once there is one.
     outgoing: Option<StreamId>,
     outgoing_state: Outgoing,
@@ -103,6 +111,8 @@ impl Driven {
             config: config.clone(),
             began_at: now,
             is_connected: false,
+            first_ids: None,
+            refusal: None,
             outgoing: None,
             outgoing_state: Outgoing::default(),
             incoming: None,
@@ -230,6 +240,11 @@ impl Driven {
 
 impl streams::Connection for Driven {
     fn handle_datagram(&mut self, now: Duration, datagram: &Datagram<'_>) {
+        let first_ids = self.first_ids.as_ref();
+        if let Some(reason) = first_ids.and_then(|ids| ids.refused_by(datagram.bytes)) {
+            self.refusal.get_or_insert((now + REFUSAL_WAIT, reason));
+            return;
+        }
         for event in self.events_of(now, datagram) {
             self.connection.handle_event(event);
         }
@@ -237,6 +252,16 @@ impl streams::Connection for Driven {
     }
 
     fn handle_timeout(&mut self, now: Duration) {
+        if let Some((at, reason)) = self.refusal
+            && !self.is_connected
+            && now >= at
+        {
+            let error = match reason {
+                Reason::OtherKey => QuicError::OtherKey,
+                Reason::Insecure => QuicError::Insecure,
+            };
+            self.fail(now, error);
+        }
         if !self.is_connected && now >= self.began_at + self.config.connect_timeout {
             self.fail(now, QuicError::NoAnswer(self.config.connect_timeout));
         }
@@ -252,6 +277,7 @@ impl streams::Connection for Driven {
             return Some(Duration::ZERO);
         }
         let connecting = self.began_at + self.config.connect_timeout;
+        let connecting = self.refusal.map_or(connecting, |(at, _)| at.min(connecting));
         let connecting = (!self.is_connected && self.lost.is_none()).then_some(connecting);
         let next = [self.timeout, connecting].into_iter().flatten().min();
         Some(next.unwrap_or(Duration::MAX))
@@ -260,6 +286,9 @@ impl streams::Connection for Driven {
     fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> Option<SocketAddr> {
         let transmit = self.connection.poll_transmit(instant(now), 1, datagram);
         if let Some(transmit) = transmit {
+            if self.is_client && self.first_ids.is_none() {
+                self.first_ids = ConnectionIds::of_first(datagram);
+            }
             return Some(transmit.destination);
         }
         self.has_output = false;

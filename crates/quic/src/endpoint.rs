@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::connection::Driven;
 use crate::hub::Hub;
 use crate::identity;
+use crate::refusal::{ConnectionIds, Reason};
 
 /// The bit that every datagram of QUIC begins with, after the one that says which header it has.
 const FIXED_BIT: u8 = 0x40;
@@ -32,7 +33,7 @@ impl Endpoint {
         Ok(Self { hub: Hub::new(Some(Arc::new(server)), seed), config: config.clone() })
     }
 
-    fn accept(&self, now: Duration, incoming: Incoming, load: Load) -> Routed {
+    fn accept(&self, now: Duration, incoming: Incoming, first: &[u8], load: Load) -> Routed {
         let mut hub = self.hub.lock();
         let mut answer = Vec::new();
         if load == Load::Full {
@@ -57,8 +58,17 @@ impl Endpoint {
                 Routed::Accept { id: handle.0 as u64, connection: Box::new(connection) }
             }
             Err(error) if error.response.is_some() => Routed::Answer(answer),
-            Err(_) => Routed::Nothing,
+            Err(_) => self.refuse(first),
         }
+    }
+
+    /// Answers a datagram that cannot be decrypted: if it is a client's first one, that was not
+    /// encrypted with this listener's key.
+    fn refuse(&self, first: &[u8]) -> Routed {
+        let is_insecure = self.config.listener.is_none();
+        let reason = if is_insecure { Reason::Insecure } else { Reason::OtherKey };
+        let ids = ConnectionIds::of_first(first);
+        ids.map_or(Routed::Nothing, |ids| Routed::Answer(ids.refusal(reason)))
     }
 }
 
@@ -80,10 +90,10 @@ impl streams::Endpoint for Endpoint {
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 drop(hub);
-                self.accept(now, incoming, load)
+                self.accept(now, incoming, datagram.bytes, load)
             }
             Some(DatagramEvent::Response(_)) => Routed::Answer(answer),
-            None => Routed::Nothing,
+            None => self.refuse(datagram.bytes),
         }
     }
 

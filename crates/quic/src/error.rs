@@ -21,6 +21,12 @@ pub enum QuicError {
     /// The listener has no room.
     #[error("the listener refused the connection")]
     Refused,
+    /// The listener has another key than the one that the first packets were encrypted for.
+    #[error("the listener there has another key than the expected one")]
+    OtherKey,
+    /// The listener is insecure.
+    #[error("the listener there does not encrypt")]
+    Insecure,
     /// The peer's key is not among those that were expected, or its proof is wrong.
     #[error("the peer does not have the key that was expected: {0}")]
     Untrusted(String),
@@ -92,7 +98,10 @@ impl From<QuicError> for io::Error {
         let kind = match error {
             QuicError::NoAnswer(_) | QuicError::Silent(_) => io::ErrorKind::TimedOut,
             QuicError::Refused => io::ErrorKind::ConnectionRefused,
-            QuicError::Untrusted(_) | QuicError::NotAccepted(_) => io::ErrorKind::PermissionDenied,
+            QuicError::OtherKey
+            | QuicError::Insecure
+            | QuicError::Untrusted(_)
+            | QuicError::NotAccepted(_) => io::ErrorKind::PermissionDenied,
             QuicError::Truncated => io::ErrorKind::UnexpectedEof,
             QuicError::Closed => io::ErrorKind::BrokenPipe,
             QuicError::ClosedHere => io::ErrorKind::NotConnected,

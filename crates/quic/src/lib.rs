@@ -40,6 +40,7 @@ mod first_keys;
 mod hub;
 mod identity;
 mod reassembly;
+mod refusal;
 #[cfg(test)]
 mod tests;
 

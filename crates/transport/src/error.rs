@@ -41,7 +41,7 @@ pub enum Error {
         peer: String,
     },
     /// The system refuses, or the connection has broken.
-    #[error("{peer}: {step}: {source}")]
+    #[error("{peer}: {step}: {}", explain(*step, source))]
     Io {
         /// What was being done.
         step: Step,
@@ -51,7 +51,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A step took too long.
-    #[error("{peer}: {step}: nothing for {} s", .after.as_secs_f64())]
+    #[error("{peer}: {step}: nothing for {} s{}", .after.as_secs_f64(), advice(*step))]
     TimedOut {
         /// What was waited for.
         step: Step,
@@ -123,6 +123,10 @@ impl Error {
     /// What a step on the connection to `peer` has failed with.
     pub(crate) fn at(step: Step, peer: &str, source: io::Error, limit: Option<Duration>) -> Self {
         let peer = peer.to_owned();
+        let source = match source.downcast::<HandshakeError>() {
+            Ok(source) => return Self::Security { peer, source },
+            Err(source) => source,
+        };
         match (source.kind(), limit) {
             (io::ErrorKind::TimedOut, Some(after)) if source.get_ref().is_none() => {
                 Self::TimedOut { step, peer, after }
@@ -146,6 +150,43 @@ impl Error {
                 io::ErrorKind::InvalidInput
             }
         }
+    }
+}
+
+/// An error of the system in words that say what to do.
+fn explain(step: Step, source: &io::Error) -> String {
+    let is_connecting = matches!(step, Step::Connect(_) | Step::Relay);
+    let words = match source.kind() {
+        _ if source.get_ref().is_some() => return source.to_string(),
+        io::ErrorKind::ConnectionRefused if is_connecting => {
+            "nobody listens there: check the address and the port, and that the other end runs"
+        }
+        io::ErrorKind::HostUnreachable => "its host does not answer, or a firewall refuses",
+        io::ErrorKind::NetworkUnreachable => {
+            "this host has no route there: check the address, and that the network is up"
+        }
+        io::ErrorKind::AddrInUse => "another program listens there: choose another port",
+        io::ErrorKind::AddrNotAvailable if step == Step::Listen => {
+            "this host does not have the address"
+        }
+        io::ErrorKind::PermissionDenied if step == Step::Listen => {
+            "the system does not allow it: choose a port above 1023"
+        }
+        io::ErrorKind::ConnectionReset => {
+            "the other end has broken off, or something on the path has"
+        }
+        io::ErrorKind::BrokenPipe => "the other end has closed the connection",
+        _ => return source.to_string(),
+    };
+    words.to_owned()
+}
+
+/// What to do when nothing has come.
+fn advice(step: Step) -> &'static str {
+    match step {
+        Step::Connect(_) | Step::Relay => ": is its host up, and does a firewall let it through?",
+        Step::Answer => ": is it a listener of Sunder, and this its port?",
+        _ => "",
     }
 }
 

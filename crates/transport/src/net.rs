@@ -1,5 +1,6 @@
 //! The connection, as programs use it: moves bytes between a transport's stream and the protocol.
 
+mod addresses;
 mod connect;
 mod connection;
 mod handshaking;

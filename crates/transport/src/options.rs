@@ -49,12 +49,16 @@ impl Options {
             buffer: None,
             avoids_udp: false,
             accept_loss: false,
-            connect_timeout: Duration::from_secs(10),
+            connect_timeout: CONNECT_TIMEOUT,
             handshake_timeout: Duration::from_secs(10),
             timeout: None,
         }
     }
 }
+
+/// The usual limit of connecting. The kernel repeats a lost first packet of TCP after 1 and 3 s, so
+/// the third one can still be answered.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(4500);
 
 /// Which transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -57,9 +57,9 @@ pub enum Error {
     /// No answer has come in time.
     #[error("no answer: is a listener of burst there, and does a firewall let UDP through?")]
     NoAnswer,
-    /// The listener says that it has another key.
-    #[error("the listener there says that its key is {0}")]
-    OtherKey(Box<PublicKey>),
+    /// The listener says that it has another key than the expected one.
+    #[error("the listener there has another key than the expected one")]
+    OtherKey,
     /// The listener does not expect this client.
     #[error("the listener there does not expect a connection from this client's key")]
     UnknownKey,
@@ -116,7 +116,7 @@ impl From<Error> for io::Error {
             Error::NoAnswer | Error::Silent { .. } | Error::NotReading { .. } => {
                 io::ErrorKind::TimedOut
             }
-            Error::OtherKey(_) | Error::UnknownKey => io::ErrorKind::PermissionDenied,
+            Error::OtherKey | Error::UnknownKey => io::ErrorKind::PermissionDenied,
             Error::OtherMode | Error::OtherVersion => io::ErrorKind::ConnectionRefused,
             Error::Closed => io::ErrorKind::BrokenPipe,
             Error::Accused | Error::Violation(_) => io::ErrorKind::InvalidData,

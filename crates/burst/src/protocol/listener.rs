@@ -81,7 +81,7 @@ impl Listener {
         }
         let is_encrypted = matches!(self.security, ListenerSecurity::Noise(..));
         if is_encrypted != (hello.mode == Mode::Noise) {
-            return Err(Routed::Answer(self.refusal(client, Reason::OtherMode)));
+            return Err(Routed::Answer(packet::refusal(client, Reason::OtherMode)));
         }
         if load == Load::Full {
             return Err(Routed::Nothing);
@@ -104,7 +104,9 @@ impl Listener {
         let server = Server::new(own, [own_id, client], window, hello, &mut self.generator, at);
         let server = match server {
             Ok(server) => server,
-            Err(Refused(Some(reason))) => return Err(Routed::Answer(self.refusal(client, reason))),
+            Err(Refused(Some(reason))) => {
+                return Err(Routed::Answer(packet::refusal(client, reason)));
+            }
             Err(Refused(None)) => return Err(Routed::Nothing),
         };
         let id = self.next;
@@ -146,14 +148,6 @@ impl Listener {
     pub(super) fn connections(&self) -> usize {
         self.connections.len()
     }
-
-    fn refusal(&self, client: ConnectionId, reason: Reason) -> Vec<u8> {
-        let key = match &self.security {
-            ListenerSecurity::Noise(own, _) => own.public().to_bytes(),
-            ListenerSecurity::Insecure => [0; 32],
-        };
-        packet::refusal(client, reason, key)
-    }
 }
 
 impl Endpoint for Listener {
@@ -177,7 +171,7 @@ impl Endpoint for Listener {
                     }
                 }
                 Handshake::OtherVersion => {
-                    Routed::Answer(self.refusal(client, Reason::OtherVersion))
+                    Routed::Answer(packet::refusal(client, Reason::OtherVersion))
                 }
                 Handshake::Train(..) => {
                     let attempt = (datagram.from, client);

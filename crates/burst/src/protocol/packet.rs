@@ -75,7 +75,7 @@ pub(in crate::protocol) enum Handshake<'a> {
     /// The second message.
     Answer(&'a [u8]),
     Retry([u8; COOKIE_LEN]),
-    Refusal(Reason, [u8; 32]),
+    Refusal(Reason),
 }
 
 /// The first datagram of a connection.
@@ -135,15 +135,15 @@ impl<'a> Packet<'a> {
             }
             ANSWER => Handshake::Answer(content),
             RETRY if content.len() == COOKIE_LEN => Handshake::Retry(*content.first_chunk()?),
-            REFUSAL if content.len() == 33 => {
-                let reason = match content[0] {
-                    1 => Reason::OtherKey,
-                    2 => Reason::UnknownKey,
-                    3 => Reason::OtherMode,
-                    4 => Reason::OtherVersion,
+            REFUSAL => {
+                let reason = match content {
+                    [1] => Reason::OtherKey,
+                    [2] => Reason::UnknownKey,
+                    [3] => Reason::OtherMode,
+                    [4] => Reason::OtherVersion,
                     _ => return None,
                 };
-                Handshake::Refusal(reason, *content.last_chunk()?)
+                Handshake::Refusal(reason)
             }
             _ => return None,
         };
@@ -206,9 +206,9 @@ pub(in crate::protocol) fn retry(id: ConnectionId, cookie: [u8; COOKIE_LEN]) -> 
     long(RETRY, id, &[&cookie])
 }
 
-/// The datagram that says why there is no connection, with the listener's key.
-pub(in crate::protocol) fn refusal(id: ConnectionId, reason: Reason, key: [u8; 32]) -> Vec<u8> {
-    long(REFUSAL, id, &[&[reason as u8], &key])
+/// The datagram that says why there is no connection.
+pub(in crate::protocol) fn refusal(id: ConnectionId, reason: Reason) -> Vec<u8> {
+    long(REFUSAL, id, &[&[reason as u8]])
 }
 
 /// Writes the header of a packet.
@@ -266,10 +266,7 @@ mod tests {
         for (datagram, content) in [
             (answer(id(), b"message"), Handshake::Answer(b"message")),
             (retry(id(), [4; COOKIE_LEN]), Handshake::Retry([4; COOKIE_LEN])),
-            (
-                refusal(id(), Reason::OtherMode, [5; 32]),
-                Handshake::Refusal(Reason::OtherMode, [5; 32]),
-            ),
+            (refusal(id(), Reason::OtherMode), Handshake::Refusal(Reason::OtherMode)),
         ] {
             assert_eq!(Packet::parse(&datagram), Some(Packet::Handshake(id(), content)));
         }

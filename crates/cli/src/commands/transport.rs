@@ -8,6 +8,7 @@ mod relay;
 mod send;
 mod serve;
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,6 +122,9 @@ pub(super) fn failed(error: &Error) -> Failure {
     match error {
         _ if error.is_security() => Failure::Refused(message),
         Error::Address { .. } | Error::UnknownTransport { .. } | Error::NoKey { .. } => {
+            Failure::Usage(message)
+        }
+        Error::Io { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
             Failure::Usage(message)
         }
         _ => Failure::Failed(message),

@@ -1,5 +1,7 @@
 //! `sunder transport send` and `receive`, from one to the other.
 
+mod errors;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

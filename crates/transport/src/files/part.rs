@@ -29,11 +29,25 @@ pub(super) enum PartError {
         "the disk has no room: the file needs {needed} bytes more, {free} are free; make room there"
     )]
     Space { needed: u64, free: u64 },
-    #[error("cannot write {name}: {source}")]
+    #[error("cannot write {name}: {}", explain(source))]
     System { name: String, source: io::Error },
     /// The sender cannot be told that this takes time.
     #[error("{0}")]
     Report(io::Error),
+}
+
+/// What the system says, in words that tell what to do.
+fn explain(source: &io::Error) -> String {
+    let words = match source.kind() {
+        io::ErrorKind::NotFound => "its directory is not there any more",
+        io::ErrorKind::PermissionDenied => "the directory belongs to somebody else",
+        io::ErrorKind::ReadOnlyFilesystem => "the directory's file system is read-only",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "the disk is full; make room there"
+        }
+        _ => return source.to_string(),
+    };
+    words.to_owned()
 }
 
 /// See [the module](self). Other programs do not write to it: it is locked, and for its owner only.

@@ -15,6 +15,7 @@ use super::{Event, IDLE_TIMEOUT, REPORT_INTERVAL, digest};
 use crate::net::{Closer, Connection};
 use crate::protocol::file::{
     DIGEST_LEN, Failure, FailureReason, FileName, FromReceiver, FromSender, MAX_DATA_LEN,
+    closed_early,
 };
 
 /// How long the sender may take to see how it ended.
@@ -116,11 +117,11 @@ impl Receiver {
         let mut name = None;
         let result = self.transfer(&mut connection, &mut name, &mut observe);
         let told = match &result {
-            Ok(_) => FromReceiver::Done,
-            Err(Stop::Failed(failure)) => FromReceiver::Failed(failure.clone()),
-            Err(Stop::Broken(_)) => FromReceiver::Progress(0),
+            Ok(_) => Some(FromReceiver::Done),
+            Err(Stop::Failed(failure)) => Some(FromReceiver::Failed(failure.clone())),
+            Err(Stop::Broken(error)) => changed(error).map(FromReceiver::Failed),
         };
-        if !matches!(result, Err(Stop::Broken(_))) {
+        if let Some(told) = told {
             tell_end(&mut connection, &told);
         }
         match result {
@@ -239,6 +240,14 @@ fn failed(reason: FailureReason, text: String) -> Stop {
     Stop::Failed(Failure { reason, text })
 }
 
+/// What the sender is told if the connection has broken because what arrived was changed. The other
+/// direction may still work.
+fn changed(error: &io::Error) -> Option<Failure> {
+    let is_changed = matches!(crate::Error::of(error), Some(crate::Error::Changed { .. }));
+    let text = "what arrived was changed on the way, or is not of this connection";
+    is_changed.then(|| Failure { reason: FailureReason::Changed, text: text.to_owned() })
+}
+
 fn protocol(what: &str) -> Stop {
     failed(FailureReason::Protocol, format!("{what}: the sender has another version of Sunder"))
 }
@@ -294,7 +303,9 @@ fn tell_end(connection: &mut Connection, message: &FromReceiver) {
         .and_then(|()| connection.finish());
     // What the sender has sent meanwhile is read: otherwise its system could lose the message.
     let mut ignored = vec![0; MAX_DATA_LEN];
-    while Instant::now() < deadline && connection.read(&mut ignored).is_ok_and(|count| count > 0) {}
+    while Instant::now() < deadline && connection.discard(&mut ignored).is_ok_and(|count| count > 0)
+    {
+    }
 }
 
 /// A file of this name is there. It is complete if it is the same file: the sender may not have
@@ -346,7 +357,7 @@ fn skip(connection: &mut Connection, len: usize) -> Result<(), Stop> {
     let skipped = io::copy(&mut connection.take(len as u64), &mut io::sink());
     match skipped {
         Ok(count) if count == len as u64 => Ok(()),
-        Ok(_) => Err(Stop::Broken(io::ErrorKind::UnexpectedEof.into())),
+        Ok(_) => Err(Stop::Broken(closed_early())),
         Err(error) => Err(Stop::Broken(error)),
     }
 }
@@ -449,7 +460,7 @@ impl Transfer<'_> {
             // On a slow path, a message takes longer than the sender waits for a report.
             let count = self.connection.read(&mut self.buffer[..left]).map_err(Stop::Broken)?;
             if count == 0 {
-                return Err(Stop::Broken(io::ErrorKind::UnexpectedEof.into()));
+                return Err(Stop::Broken(closed_early()));
             }
             let data = &self.buffer[..count];
             self.state.update(data);

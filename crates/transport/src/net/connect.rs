@@ -3,7 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
+use super::addresses::connect_first;
 use super::connection::Connection;
 use super::handshaking;
 use crate::address::resolve;
@@ -46,24 +48,17 @@ fn open(address: &str, options: &Options) -> Result<Opened, Error> {
     if address.contains(',') {
         return Ok((open_channels(address, options)?, None));
     }
-    let mut name = transports::DEFAULT.name();
-    let mut last = None;
-    for to in resolve(address)? {
-        let opened = match options.transport {
-            Choice::Auto => open_chosen(to, options),
-            Choice::Named(named) => {
-                name = named;
-                open_named(transports::named(name)?, to, options).map(|stream| (stream, None))
-            }
-        };
-        match opened {
-            Ok(opened) => return Ok(opened),
-            Err(error) => last = Some(error),
-        }
-    }
-    let step = Step::Connect(name);
-    let error = last.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into());
-    Err(Error::at(step, address, error, Some(options.connect_timeout)))
+    let transport = match options.transport {
+        Choice::Auto => None,
+        Choice::Named(name) => Some(transports::named(name)?),
+    };
+    let of_attempt = options.clone();
+    let opened = connect_first(&resolve(address)?, move |to| match transport {
+        None => open_chosen(to, &of_attempt),
+        Some(transport) => open_named(transport, to, &of_attempt).map(|stream| (stream, None)),
+    });
+    let step = Step::Connect(transport.unwrap_or(transports::DEFAULT).name());
+    opened.map_err(|error| Error::at(step, address, error, Some(options.connect_timeout)))
 }
 
 /// A connection of a transport, which learns of the path what it must know.
@@ -75,8 +70,11 @@ fn open_named(
     if !transport.needs_path() || options.path.is_some() {
         return transport.connect(to, options);
     }
-    let options = Options { path: measure(to, options)?, ..options.clone() };
-    transport.connect(to, &options)
+    let start = Instant::now();
+    let path = measure(to, options)?;
+    let left = options.connect_timeout.saturating_sub(start.elapsed());
+    let connect_timeout = left.max(options.connect_timeout / 4);
+    transport.connect(to, &Options { path, connect_timeout, ..options.clone() })
 }
 
 /// A connection of the transport that is expected to be the fastest; of TCP if that one does not

@@ -198,6 +198,12 @@ impl Connection {
         Closer(self.reader.shared.clone())
     }
 
+    /// Takes bytes as they arrive, which are not decrypted, so that those that were not read do not
+    /// make the system reset the connection. Nothing can be read afterwards.
+    pub(crate) fn discard(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.shared().read(buffer)
+    }
+
     fn shared(&self) -> &Shared {
         &self.reader.shared
     }

@@ -83,10 +83,12 @@ pub enum FailureReason {
     Busy = 6,
     /// A message that the sender may not send.
     Protocol = 7,
+    /// What has arrived was changed on the way.
+    Changed = 8,
 }
 
 impl FailureReason {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Exists,
         Self::Name,
         Self::Space,
@@ -94,6 +96,7 @@ impl FailureReason {
         Self::Digest,
         Self::Busy,
         Self::Protocol,
+        Self::Changed,
     ];
 }
 
@@ -320,8 +323,17 @@ impl FromReceiver {
 
 fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    from.read_exact(&mut bytes)?;
+    from.read_exact(&mut bytes).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof if error.get_ref().is_none() => closed_early(),
+        _ => error,
+    })?;
     Ok(bytes)
+}
+
+/// The connection has ended before the file was complete.
+pub(crate) fn closed_early() -> io::Error {
+    let what = "the other end has closed the connection without saying why";
+    io::Error::new(io::ErrorKind::UnexpectedEof, what)
 }
 
 #[cfg(test)]

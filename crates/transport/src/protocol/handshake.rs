@@ -79,7 +79,10 @@ impl HandshakeError {
                 | Self::NotProven
                 | Self::WrongReply
                 | Self::PlainRefused
-                | Self::Refused(Refusal::OtherKey | Refusal::NotExpected | Refusal::Plain)
+                | Self::NoiseRefused
+                | Self::Refused(
+                    Refusal::OtherKey | Refusal::NotExpected | Refusal::Plain | Refusal::Noise
+                )
         )
     }
 

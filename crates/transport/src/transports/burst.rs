@@ -9,7 +9,7 @@ use sharing::Generator;
 use udp::streams::{Endpoint, Stream};
 
 use super::Transport;
-use super::datagrams::{DatagramStream, buffer};
+use super::datagrams::{DatagramStream, buffer, with_reason};
 use crate::options::{Options, Peers, Security};
 use crate::stream::ByteStream;
 
@@ -75,7 +75,9 @@ impl Burst {
             Security::Noise { .. } => return Err(io::ErrorKind::InvalidInput.into()),
             Security::Insecure => burst::Security::Insecure,
         };
-        Ok(self.wrap(burst::connect(to, config, &security)?))
+        let is_insecure = matches!(security, burst::Security::Insecure);
+        let connected = burst::connect(to, config, &security);
+        Ok(self.wrap(connected.map_err(|error| with_reason(error, is_insecure))?))
     }
 }
 

@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use keys::PublicKey;
+use quic::QuicError;
 use udp::streams;
 
 use crate::options::Options;
+use crate::protocol::handshake::{HandshakeError, Refusal};
 use crate::stream::{ByteStream, PathStatistics};
 
 /// How much may be under way where nothing is known of the path: 300 ms at 1.7 Gbit/s.
@@ -33,6 +35,38 @@ pub(super) struct DatagramStream {
     pub(super) transport: &'static str,
 }
 
+/// What an error of a transport that has a handshake of its own means: a refusal, if it is one.
+/// `is_insecure`: whether this end is.
+fn refusal(error: &io::Error, is_insecure: bool) -> Option<HandshakeError> {
+    let inner = error.get_ref()?;
+    let other_mode = if is_insecure { Refusal::Plain } else { Refusal::Noise };
+    let burst = inner.downcast_ref().and_then(|error| match error {
+        burst::Error::OtherKey => Some(Refusal::OtherKey),
+        burst::Error::UnknownKey => Some(Refusal::NotExpected),
+        burst::Error::OtherMode => Some(other_mode),
+        burst::Error::OtherVersion => Some(Refusal::Version),
+        _ => None,
+    });
+    let quic = inner.downcast_ref().and_then(|error| match error {
+        QuicError::OtherKey if is_insecure => Some(Refusal::Plain),
+        QuicError::OtherKey => Some(Refusal::OtherKey),
+        QuicError::Insecure => Some(Refusal::Noise),
+        QuicError::NotAccepted(_) => Some(Refusal::NotExpected),
+        _ => None,
+    });
+    let is_wrong = matches!(inner.downcast_ref(), Some(QuicError::Untrusted(_)));
+    let wrong = is_wrong.then_some(HandshakeError::WrongReply);
+    burst.or(quic).map(HandshakeError::Refused).or(wrong)
+}
+
+/// The error as that of a handshake, if it is one.
+pub(super) fn with_reason(error: io::Error, is_insecure: bool) -> io::Error {
+    match refusal(&error, is_insecure) {
+        Some(reason) => io::Error::new(error.kind(), reason),
+        None => error,
+    }
+}
+
 impl DatagramStream {
     /// Takes an error at the end of the stream for success, if the peer has closed the connection
     /// after it had got all but `end_len` bytes, with which it would have learnt of the end: it has
@@ -46,15 +80,16 @@ impl DatagramStream {
 
 impl ByteStream for DatagramStream {
     fn read(&self, to: &mut [u8]) -> io::Result<usize> {
-        (&self.stream).read(to)
+        (&self.stream).read(to).map_err(|error| with_reason(error, false))
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        (&self.stream).write(bytes)
+        (&self.stream).write(bytes).map_err(|error| with_reason(error, false))
     }
 
     fn finish(&self) -> io::Result<()> {
-        self.stream.finish().or_else(|error| self.accept_if_complete(error, 0))
+        let finished = self.stream.finish().or_else(|error| self.accept_if_complete(error, 0));
+        finished.map_err(|error| with_reason(error, false))
     }
 
     fn close(&self) {

@@ -8,7 +8,7 @@ use quic::{Config, Congestion};
 use udp::streams::Endpoint;
 
 use super::Transport;
-use super::datagrams::buffer;
+use super::datagrams::{buffer, with_reason};
 use crate::options::{Options, Peers, Security, random_identity};
 use crate::stream::ByteStream;
 
@@ -30,7 +30,9 @@ impl Transport for Quic {
             quic::Peers::Only(keys) => keys.first().copied(),
             quic::Peers::DangerAny => None,
         };
-        Ok(self.wrap(quic::connect(to, &config)?))
+        let is_insecure = config.listener.is_none();
+        let connected = quic::connect(to, &config);
+        Ok(self.wrap(connected.map_err(|error| with_reason(error, is_insecure))?))
     }
 
     fn is_over_udp(&self) -> bool {

@@ -1,20 +1,72 @@
 //! Connecting.
 
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use super::connection::Connection;
 use super::driver::{Driver, ONLY};
+use super::now;
 use super::stream::Stream;
 use crate::socket::Socket;
+
+/// The time from an ICMP error, which is not authentic, until it ends the attempt to connect.
+const ICMP_ERROR_WAIT: Duration = Duration::from_secs(1);
+
+/// A datagram that no protocol takes for its own.
+const UNKNOWN_DATAGRAM: [u8; 1] = [0];
 
 /// Drives a connection on a socket of its own, and waits until it is open.
 ///
 /// # Errors
-/// If the socket fails, or the connection before it is open.
+/// If the socket fails, the host says that nobody listens there and nothing else arrives for a
+/// second, or the connection fails before it is open.
 pub fn connect(socket: Socket, connection: Box<dyn Connection>) -> io::Result<Stream> {
+    let mut reachability = Reachability::check(connection.peer_addr())?;
     let mut driver = Driver::new(socket, Vec::new())?;
     let stream = driver.add(ONLY, connection);
     driver.spawn()?;
-    stream.wait_until_open()?;
+    stream.wait_until_open(|| reachability.poll())?;
     Ok(stream)
+}
+
+/// Whether the system or ICMP says that the peer's port cannot be reached. The kernel only tells
+/// this to a socket that is connected, which one that follows a peer to other addresses is not.
+struct Reachability {
+    socket: UdpSocket,
+    failed: Option<(Duration, io::Error)>,
+}
+
+impl Reachability {
+    /// Sends a datagram that the peer ignores.
+    ///
+    /// # Errors
+    /// If there is no route to the peer, or a rule of this host forbids to send to it.
+    fn check(peer: SocketAddr) -> io::Result<Self> {
+        let any: SocketAddr = match peer {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = UdpSocket::bind(any)?;
+        socket.set_nonblocking(true)?;
+        socket.connect(peer)?;
+        socket.send(&UNKNOWN_DATAGRAM)?;
+        Ok(Self { socket, failed: None })
+    }
+
+    /// # Errors
+    /// If ICMP has said that the port cannot be reached, a while ago.
+    fn poll(&mut self) -> io::Result<()> {
+        if self.failed.is_none()
+            && let Err(error) = self.socket.recv(&mut [0])
+            && error.kind() != io::ErrorKind::WouldBlock
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            self.failed = Some((now(), error));
+        }
+        match self.failed.take_if(|(at, _)| now() >= *at + ICMP_ERROR_WAIT) {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
+    }
 }

@@ -102,28 +102,39 @@ impl Slot {
     /// over.
     pub(super) fn wait<'a>(
         &'a self,
-        mut shared: MutexGuard<'a, Shared>,
+        shared: MutexGuard<'a, Shared>,
         what: WaitFor,
         began_at: Duration,
     ) -> io::Result<MutexGuard<'a, Shared>> {
         shared.check()?;
+        let left = shared.timeout.map(|timeout| (began_at + timeout).saturating_sub(now()));
+        let shared = self.wait_at_most(shared, what, left);
+        if shared.timeout.is_some_and(|timeout| now() >= began_at + timeout) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(shared)
+    }
+
+    /// Releases the lock until something may have happened, or for that long.
+    pub(super) fn wait_at_most<'a>(
+        &'a self,
+        mut shared: MutexGuard<'a, Shared>,
+        what: WaitFor,
+        limit: Option<Duration>,
+    ) -> MutexGuard<'a, Shared> {
         let condition = match what {
             WaitFor::Bytes => &self.readable,
             WaitFor::Change => &self.changed,
         };
         *shared.waiters(what) += 1;
-        let mut shared = if let Some(timeout) = shared.timeout {
-            let left = (began_at + timeout).saturating_sub(now());
-            let waited = condition.wait_timeout(shared, left);
+        let mut shared = if let Some(limit) = limit {
+            let waited = condition.wait_timeout(shared, limit);
             waited.unwrap_or_else(PoisonError::into_inner).0
         } else {
             condition.wait(shared).unwrap_or_else(PoisonError::into_inner)
         };
         *shared.waiters(what) -= 1;
-        if shared.timeout.is_some_and(|timeout| now() >= began_at + timeout) {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        Ok(shared)
+        shared
     }
 
     /// Wakes threads.

@@ -13,6 +13,9 @@ use super::wake::Wake;
 /// How many bytes are moved at once. Meanwhile the driver waits.
 const MAX_MOVE: usize = 1 << 18;
 
+/// How often an attempt to connect is checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
 /// How long a stream waits for the driver when it is closed or dropped.
 const MAX_DROP: Duration = Duration::from_millis(200);
 
@@ -120,11 +123,18 @@ impl Stream {
     }
 
     /// Waits until the connection has shaken hands.
-    pub(super) fn wait_until_open(&self) -> io::Result<()> {
-        let began_at = now();
+    ///
+    /// # Errors
+    /// If the connection fails, or `check`, which is called from time to time.
+    pub(super) fn wait_until_open(
+        &self,
+        mut check: impl FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut shared = self.slot.lock();
         while shared.connection.state().phase == Phase::Connecting {
-            shared = self.slot.wait(shared, WaitFor::Change, began_at)?;
+            shared.check()?;
+            check()?;
+            shared = self.slot.wait_at_most(shared, WaitFor::Change, Some(CHECK_INTERVAL));
         }
         shared.connection.error().map_or(Ok(()), Err)
     }

@@ -55,6 +55,15 @@ fn protocols_share_a_socket() {
 }
 
 #[test]
+fn a_closed_port_is_an_error_after_a_second() {
+    let closed = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let error = connect(socket(), Box::new(Toy::client("a", closed))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    let unroutable = SocketAddr::from(([255, 255, 255, 255], 9));
+    assert!(connect(socket(), Box::new(Toy::client("a", unroutable))).is_err());
+}
+
+#[test]
 fn halves_work_in_their_own_threads() {
     let (client, mut server) = pair();
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|i| (i / 7).to_le_bytes()[0]).collect();

@@ -187,15 +187,12 @@ impl Client {
                 }
                 None
             }
-            Handshake::Refusal(reason, key) => {
-                let error = match (reason, PublicKey::from_bytes(key)) {
-                    (Reason::OtherKey, Ok(key)) if Some(key) != self.peer_key => {
-                        Error::OtherKey(Box::new(key))
-                    }
-                    (Reason::OtherKey, _) => return None,
-                    (Reason::UnknownKey, _) => Error::UnknownKey,
-                    (Reason::OtherMode, _) => Error::OtherMode,
-                    (Reason::OtherVersion, _) => Error::OtherVersion,
+            Handshake::Refusal(reason) => {
+                let error = match reason {
+                    Reason::OtherKey => Error::OtherKey,
+                    Reason::UnknownKey => Error::UnknownKey,
+                    Reason::OtherMode => Error::OtherMode,
+                    Reason::OtherVersion => Error::OtherVersion,
                 };
                 self.refusal.get_or_insert((arrived_at + REFUSAL_WAIT, error));
                 None

@@ -171,7 +171,9 @@ fn refused(error: &SendError, address: &str) -> Failure {
         SendError::File { .. } | SendError::Kind { .. } | SendError::Name { .. } => {
             Failure::Usage(error.to_string())
         }
-        SendError::Refused(failure) if failure.reason == FailureReason::Digest => {
+        SendError::Refused(failure)
+            if matches!(failure.reason, FailureReason::Digest | FailureReason::Changed) =>
+        {
             Failure::Refused(error.to_string())
         }
         SendError::Broken(source) => {
