@@ -31,6 +31,9 @@ const TARGET: &str = "127.0.0.1:1";
 /// How long a channel may be silent before the stream ends with an error.
 const LOST_CHANNEL_TIMEOUT_S: u32 = 30;
 
+/// How long it may take to find out whether a channel's server can be reached.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How long what was written last may take after the connection is dropped.
 const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -75,7 +78,8 @@ pub(crate) fn connect(channels: &[SocketAddr]) -> io::Result<Arc<dyn ByteStream>
     let stream = tcp::Stream::to_loopback(forward)?;
     let peer = channels.first().copied().unwrap_or(forward);
     let running = Running { runtime: Some(runtime), stop: Some(stop), task };
-    Ok(Arc::new(Channels { stream, peer, _running: Arc::new(running) }))
+    let channels = channels.to_vec();
+    Ok(Arc::new(Channels { stream, peer, channels, _running: Arc::new(running) }))
 }
 
 fn runtime() -> io::Result<Runtime> {
@@ -90,6 +94,8 @@ fn runtime() -> io::Result<Runtime> {
 struct Channels<R: Send + Sync> {
     stream: tcp::Stream,
     peer: SocketAddr,
+    /// The channels' addresses, at the end that has connected.
+    channels: Vec<SocketAddr>,
     _running: Arc<R>,
 }
 
@@ -116,11 +122,11 @@ impl Drop for Running {
 
 impl<R: Send + Sync> ByteStream for Channels<R> {
     fn read(&self, to: &mut [u8]) -> io::Result<usize> {
-        self.stream.read(to).map_err(explain)
+        self.stream.read(to).map_err(|error| self.explain(error))
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.write(bytes).map_err(explain)
+        self.stream.write(bytes).map_err(|error| self.explain(error))
     }
 
     /// The client carries on when this is dropped, for a time.
@@ -150,14 +156,25 @@ impl<R: Send + Sync> ByteStream for Channels<R> {
     }
 }
 
-/// The client resets its connection when a channel fails; it has logged which one.
-fn explain(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-            let text = "a channel of micss has failed, was refused, or was changed on the way";
-            io::Error::new(error.kind(), text)
+impl<R: Send + Sync> Channels<R> {
+    /// The client resets its connection when a channel fails. Names the first channel whose server
+    /// cannot be reached, if there is one.
+    fn explain(&self, error: io::Error) -> io::Error {
+        if !matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) {
+            return error;
         }
-        _ => error,
+        for (place, address) in self.channels.iter().enumerate() {
+            if let Err(failed) = TcpStream::connect_timeout(address, CHECK_TIMEOUT) {
+                let why = match failed.kind() {
+                    io::ErrorKind::ConnectionRefused => String::from("nobody listens there"),
+                    _ => failed.to_string(),
+                };
+                let text = format!("channel {} ({address}): {why}", place + 1);
+                return io::Error::new(failed.kind(), text);
+            }
+        }
+        let text = "a channel of micss has failed, was refused, or was changed on the way";
+        io::Error::new(error.kind(), text)
     }
 }
 
@@ -203,7 +220,8 @@ impl Receiving {
         let stream = self.service.accept(&Options::new(Security::Insecure))?;
         // Of which clients the channels are, only the server knows.
         let peer = stream.peer_addr();
-        Ok(Arc::new(Channels { stream, peer, _running: self.clone() }))
+        let channels = Vec::new();
+        Ok(Arc::new(Channels { stream, peer, channels, _running: self.clone() }))
     }
 
     /// Accepts no more: [`Self::accept`] fails.
