@@ -90,9 +90,20 @@ pub(crate) fn wants_colour(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
-/// The text on one line, without control characters. File names may contain them, and terminals
-/// interpret them.
+/// The text on one line, without what is [deceptive](is_deceptive). File names may contain it, and
+/// terminals interpret it.
 pub(crate) fn printable(text: &str) -> String {
-    let visible = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    let visible = |c: char| if is_deceptive(c) { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(visible).collect()
+}
+
+/// Whether by this character a text could look like a line of its own, or like another text:
+/// control characters, those that separate lines, and those that change the direction of what
+/// follows.
+pub(crate) fn is_deceptive(c: char) -> bool {
+    let is_direction = matches!(
+        c,
+        '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}'
+    );
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || is_direction
 }

@@ -2,6 +2,8 @@
 
 use mix::membership::Name;
 
+use crate::console::is_deceptive;
+
 /// A line of input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
@@ -84,17 +86,6 @@ pub(super) fn visible(text: &str) -> String {
         _ => c,
     };
     text.chars().map(replaced).collect()
-}
-
-/// Whether by this character a message could look like a line of its own, or another member's:
-/// control characters, those that separate lines, and those that change the direction of what
-/// follows.
-pub(super) fn is_deceptive(c: char) -> bool {
-    let is_direction = matches!(
-        c,
-        '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}'
-    );
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || is_direction
 }
 
 #[cfg(test)]

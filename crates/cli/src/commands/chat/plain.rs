@@ -7,7 +7,7 @@ use std::thread;
 
 use mix::chat::{self, ClientStatus, Config, Event, Session};
 
-use super::command::{Command, HELP, is_deceptive};
+use super::command::{Command, HELP};
 use super::{Input, Teller, failed, stop_on_signals};
 use crate::console;
 use crate::failure::Failure;
