@@ -78,8 +78,8 @@ pub(crate) fn connect(channels: &[SocketAddr]) -> io::Result<Arc<dyn ByteStream>
     let stream = tcp::Stream::to_loopback(forward)?;
     let peer = channels.first().copied().unwrap_or(forward);
     let running = Running { runtime: Some(runtime), stop: Some(stop), task };
-    let channels = channels.to_vec();
-    Ok(Arc::new(Channels { stream, peer, channels, _running: Arc::new(running) }))
+    let addresses = channels.to_vec();
+    Ok(Arc::new(Channels { stream, peer, addresses, _running: Arc::new(running) }))
 }
 
 fn runtime() -> io::Result<Runtime> {
@@ -94,8 +94,8 @@ fn runtime() -> io::Result<Runtime> {
 struct Channels<R: Send + Sync> {
     stream: tcp::Stream,
     peer: SocketAddr,
-    /// The channels' addresses, at the end that has connected.
-    channels: Vec<SocketAddr>,
+    /// Of the channels, at the end that has connected.
+    addresses: Vec<SocketAddr>,
     _running: Arc<R>,
 }
 
@@ -163,7 +163,7 @@ impl<R: Send + Sync> Channels<R> {
         if !matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) {
             return error;
         }
-        for (place, address) in self.channels.iter().enumerate() {
+        for (place, address) in self.addresses.iter().enumerate() {
             if let Err(failed) = TcpStream::connect_timeout(address, CHECK_TIMEOUT) {
                 let why = match failed.kind() {
                     io::ErrorKind::ConnectionRefused => String::from("nobody listens there"),
@@ -220,8 +220,8 @@ impl Receiving {
         let stream = self.service.accept(&Options::new(Security::Insecure))?;
         // Of which clients the channels are, only the server knows.
         let peer = stream.peer_addr();
-        let channels = Vec::new();
-        Ok(Arc::new(Channels { stream, peer, channels, _running: self.clone() }))
+        let addresses = Vec::new();
+        Ok(Arc::new(Channels { stream, peer, addresses, _running: self.clone() }))
     }
 
     /// Accepts no more: [`Self::accept`] fails.

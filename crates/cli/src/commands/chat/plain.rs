@@ -9,7 +9,7 @@ use mix::chat::{self, ClientStatus, Config, Event, Session};
 
 use super::command::{Command, HELP};
 use super::{Input, Teller, failed, stop_on_signals};
-use crate::console;
+use crate::console::{self, is_deceptive};
 use crate::failure::Failure;
 
 /// The most messages that wait until there are exchanges.

@@ -22,6 +22,57 @@ const GUIDE: &str = include_str!("../../../../../docs/guides/transport.md");
 
 const TRANSPORTS: [&str; 8] = ["auto", "tcp", "mptcp", "udp", "sabul", "burst", "quic", "micss"];
 
+/// The causes at the sender: what they are, the arguments, and the exit code and words.
+const WRONG_ARGUMENTS: [(&str, &str, (i32, &str)); 17] = [
+    ("there is no such file", "none ADDRESS --key KEY", (2, "No such file or directory")),
+    ("it is a directory", "inbox ADDRESS --key KEY", (2, "only a regular file can be sent")),
+    ("a hidden file", ".hidden ADDRESS --key KEY", (2, "its name begins with a dot")),
+    (
+        "a name that looks like another",
+        "a\u{202e}b ADDRESS --key KEY",
+        (2, "a character that cannot be seen; rename it"),
+    ),
+    ("no port", "a 127.0.0.1 --key KEY", (2, "no address: give HOST:PORT")),
+    ("no such port", "a 127.0.0.1:99999 --key KEY", (2, "no address: give HOST:PORT")),
+    ("IPv6 without brackets", "a ::1:7 --key KEY", (2, "an IPv6 address in brackets")),
+    ("an unknown name", "a none.invalid:7 --key KEY", (1, UNKNOWN_NAME)),
+    ("an unknown interface", "a [fe80::1%none]:7 --key KEY", (1, UNKNOWN_NAME)),
+    ("no key", "a ADDRESS", (2, "--key <KEY>")),
+    ("a key with a mistake", "a ADDRESS --key 0KEY", (2, "not a public key")),
+    (
+        "no such transport",
+        "a ADDRESS --key KEY --transport tpc",
+        (2, "there is no transport tpc; choose auto or one of"),
+    ),
+    (
+        "no such congestion control",
+        "a ADDRESS --key KEY --transport tcp --congestion bbr9",
+        (2, "no congestion control bbr9"),
+    ),
+    (
+        "one address for micss",
+        "a ADDRESS --key KEY --transport micss",
+        (2, "micss needs an address for each channel, at least two"),
+    ),
+    (
+        "no such file with the own key",
+        "a ADDRESS --key KEY --identity none.key",
+        (2, "key none.key: no such file"),
+    ),
+    (
+        "no token",
+        "a abc@127.0.0.1:7 --key KEY",
+        (2, "no token of a relay: give TOKEN@HOST:PORT, as the receiver prints it"),
+    ),
+    (
+        "datagrams by a relay",
+        "a 00112233445566778899aabbccddeeff@127.0.0.1:7 --key KEY --transport quic",
+        (2, "a relay passes on the bytes of one TCP connection, and no datagrams"),
+    ),
+];
+
+const UNKNOWN_NAME: &str = "the name has no address that is known here";
+
 /// What a command that fails has said.
 struct Failed {
     code: i32,
@@ -77,65 +128,37 @@ fn causes_are_named_alike_over_all_transports() {
     let insecure = Receiver::start(&inbox("insecure"), &["--insecure"]);
     let used = inbox("used");
     std::fs::write(used.join("a"), "other").unwrap();
-    let full = Receiver::start(&used, &[]);
+    let used = Receiver::start(&used, &[]);
     let removed = inbox("removed");
     let gone = Receiver::start(&removed, &[]);
     std::fs::remove_dir(&removed).unwrap();
-    let (key, strict_key) = (open.options[1].as_str(), strict.options[1].as_str());
-    let (full_key, gone_key) = (full.options[1].as_str(), gone.options[1].as_str());
     println!("| cause | transport | exit code | error | after |\n|---|---|---|---|---|");
+    let key_of = |receiver: &Receiver| receiver.options[1].clone();
     for transport in TRANSPORTS {
-        let of = ["--transport", transport];
-        let with = |more: &[&str]| -> Vec<String> {
-            more.iter().chain(&of).map(|word| (*word).to_owned()).collect()
-        };
-        let causes: [(&str, &Receiver, Vec<String>, (i32, &str)); 6] = [
-            (
-                "another key was given",
-                &open,
-                with(&["--key", OTHER_KEY]),
-                (3, "it refuses: it has another key than the one given"),
-            ),
-            (
-                "the receiver admits other senders",
-                &strict,
-                with(&["--key", strict_key]),
-                (3, "it refuses: it does not expect a connection from this end's key"),
-            ),
-            (
-                "insecure, to one that is not",
-                &open,
-                with(&["--insecure"]),
-                (3, "it refuses: it is not insecure: give its key instead"),
-            ),
-            (
-                "to one that is insecure",
-                &insecure,
-                with(&["--key", key]),
-                (3, "it refuses: it is insecure: this end must be told to be insecure, too"),
-            ),
-            (
-                "another file of this name is there",
-                &full,
-                with(&["--key", full_key]),
-                (1, "a is there already; send it under another name, or remove it there"),
-            ),
-            (
-                "the receiver cannot write",
-                &gone,
-                with(&["--key", gone_key]),
-                (1, "the receiver says: cannot write a: its directory is not there any more"),
-            ),
-        ];
-        for (cause, receiver, arguments, expected) in causes {
-            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let sent = |cause: &str, receiver: &Receiver, security: &[&str], expected| {
+            let arguments = [security, &["--transport", transport]].concat();
             let seen = send(place, &address(receiver, transport), &arguments);
             check(cause, transport, &seen, expected);
             assert!(seen.after < MAX_TIME, "{cause}, {transport}: {:?}", seen.after);
-        }
-        // Nobody has this port while the socket is bound to TCP without listening.
+        };
+        let words = "it refuses: it has another key than the one given";
+        sent("another key was given", &open, &["--key", OTHER_KEY], (3, words));
+        let words = "it refuses: it does not expect a connection from this end's key";
+        let key = key_of(&strict);
+        sent("the receiver admits other senders", &strict, &["--key", &key], (3, words));
+        let words = "it refuses: it is not insecure: give its key instead";
+        sent("insecure, to one that is not", &open, &["--insecure"], (3, words));
+        let words = "it refuses: it is insecure: this end must be told to be insecure, too";
+        let key = key_of(&open);
+        sent("to one that is insecure", &insecure, &["--key", &key], (3, words));
+        let words = "a is there already; send it under another name, or remove it there";
+        let key = key_of(&used);
+        sent("another file of this name is there", &used, &["--key", &key], (1, words));
+        let words = "the receiver says: cannot write a: its directory is not there any more";
+        let key = key_of(&gone);
+        sent("the receiver cannot write", &gone, &["--key", &key], (1, words));
         let closed = if transport == "micss" { "127.0.0.1:9,127.0.0.1:9" } else { "127.0.0.1:9" };
-        let seen = send(place, closed, &["--key", key, "--transport", transport]);
+        let seen = send(place, closed, &["--key", &key, "--transport", transport]);
         check("nobody listens", transport, &seen, (1, "nobody listens there"));
         assert!(seen.after < MAX_TIME, "{transport}: {:?}", seen.after);
     }
@@ -154,90 +177,11 @@ fn causes_at_one_end_are_named() {
     let (address, key) = (receiver.address.as_str(), receiver.options[1].as_str());
     let nowhere = TcpListener::bind("127.0.0.1:0").unwrap();
     let occupied = nowhere.local_addr().unwrap().to_string();
-    let usual = [address, "--key", key];
-    let sending: [(&str, &str, Vec<&str>, (i32, &str)); 17] = [
-        ("there is no such file", "none", usual.to_vec(), (2, "No such file or directory")),
-        ("it is a directory", "inbox", usual.to_vec(), (2, "only a regular file can be sent")),
-        ("a hidden file", ".hidden", usual.to_vec(), (2, "its name begins with a dot")),
-        (
-            "a name that looks like another",
-            "a\u{202e}b",
-            usual.to_vec(),
-            (2, "a character that cannot be seen; rename it"),
-        ),
-        ("no port", "a", vec!["127.0.0.1", "--key", key], (2, "no address: give HOST:PORT")),
-        (
-            "no such port",
-            "a",
-            vec!["127.0.0.1:99999", "--key", key],
-            (2, "no address: give HOST:PORT"),
-        ),
-        (
-            "IPv6 without brackets",
-            "a",
-            vec!["::1:7", "--key", key],
-            (2, "an IPv6 address in brackets"),
-        ),
-        (
-            "an unknown name",
-            "a",
-            vec!["none.invalid:7", "--key", key],
-            (1, "the name has no address that is known here"),
-        ),
-        (
-            "an unknown interface",
-            "a",
-            vec!["[fe80::1%none]:7", "--key", key],
-            (1, "the name has no address that is known here"),
-        ),
-        ("no key", "a", vec![address], (2, "--key <KEY>")),
-        ("a key with a mistake", "a", vec![address, "--key", &key[1..]], (2, "not a public key")),
-        (
-            "no such transport",
-            "a",
-            vec![address, "--key", key, "--transport", "tpc"],
-            (2, "there is no transport tpc; choose auto or one of"),
-        ),
-        (
-            "no such congestion control",
-            "a",
-            vec![address, "--key", key, "--transport", "tcp", "--congestion", "bbr9"],
-            (2, "no congestion control bbr9"),
-        ),
-        (
-            "one address for micss",
-            "a",
-            vec![address, "--key", key, "--transport", "micss"],
-            (2, "micss needs an address for each channel, at least two"),
-        ),
-        (
-            "no such file with the own key",
-            "a",
-            vec![address, "--key", key, "--identity", "none.key"],
-            (2, "key none.key: no such file"),
-        ),
-        (
-            "no token",
-            "a",
-            vec!["abc@127.0.0.1:7", "--key", key],
-            (2, "no token of a relay: give TOKEN@HOST:PORT, as the receiver prints it"),
-        ),
-        (
-            "datagrams by a relay",
-            "a",
-            vec![
-                "00112233445566778899aabbccddeeff@127.0.0.1:7",
-                "--key",
-                key,
-                "--transport",
-                "quic",
-            ],
-            (2, "a relay passes on the bytes of one TCP connection, and no datagrams"),
-        ),
-    ];
-    println!("| cause | exit code | error | after |\n|---|---|---|---|---|");
-    for (cause, file, arguments, expected) in sending {
-        let all = [&["transport", "send", file][..], &arguments].concat();
+    println!("| cause | exit code | error | after |\n|---|---|---|---|");
+    for (cause, arguments, expected) in WRONG_ARGUMENTS {
+        let arguments = arguments.replace("ADDRESS", address).replace("KEY", key);
+        let arguments = arguments.split_whitespace();
+        let all: Vec<&str> = ["transport", "send"].into_iter().chain(arguments).collect();
         let seen = failed(|| sunder(place, &all));
         check(cause, "", &seen, expected);
         assert!(seen.after < MAX_TIME, "{cause}: {:?}", seen.after);
