@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use crate::protocol::handshake::HandshakeError;
+use crate::protocol::handshake::{HandshakeError, Refusal};
 
 /// Why there is no connection, or why it has ended. Each is one line that names the step, and says
 /// what to do where that is known.
@@ -104,6 +104,12 @@ impl Error {
             Self::Security { source, .. } => source.is_security(),
             _ => false,
         }
+    }
+
+    /// Whether the other end has no room for another connection at the moment.
+    pub fn is_busy(&self) -> bool {
+        let busy = HandshakeError::Refused(Refusal::Busy);
+        matches!(self, Self::Security { source, .. } if *source == busy)
     }
 
     /// The error of [`connect`](crate::connect) or of a connection that an [`io::Error`] has

@@ -7,11 +7,13 @@
 
 mod digest;
 mod part;
+mod places;
 mod receive;
 mod send;
 #[cfg(test)]
 mod tests;
 
+pub use places::{Place, Places};
 pub use receive::{ReceiveError, Received, Receiver};
 pub use send::{SendError, Sent, send};
 

@@ -1,5 +1,6 @@
 //! The connection, as programs use it: moves bytes between a transport's stream and the protocol.
 
+mod accepted;
 mod addresses;
 mod connect;
 mod connection;
@@ -12,3 +13,4 @@ mod tests;
 pub use connect::connect;
 pub use connection::{Closer, Connection, Reader, Statistics, Writer};
 pub use listener::Listener;
+pub(crate) use pending::source;

@@ -69,6 +69,9 @@ pub enum Error {
     /// The listener has another version.
     #[error("the listener there has another version of the protocol")]
     OtherVersion,
+    /// The listener has no room.
+    #[error("the listener there has too many connections at the moment")]
+    Busy,
     /// Nothing has come from the peer for too long.
     #[error("the peer has been silent for {} s; {waiting}", .silence.as_secs())]
     Silent {
@@ -117,7 +120,9 @@ impl From<Error> for io::Error {
                 io::ErrorKind::TimedOut
             }
             Error::OtherKey | Error::UnknownKey => io::ErrorKind::PermissionDenied,
-            Error::OtherMode | Error::OtherVersion => io::ErrorKind::ConnectionRefused,
+            Error::OtherMode | Error::OtherVersion | Error::Busy => {
+                io::ErrorKind::ConnectionRefused
+            }
             Error::Closed => io::ErrorKind::BrokenPipe,
             Error::Accused | Error::Violation(_) => io::ErrorKind::InvalidData,
         };

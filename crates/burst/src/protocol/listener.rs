@@ -84,7 +84,7 @@ impl Listener {
             return Err(Routed::Answer(packet::refusal(client, Reason::OtherMode)));
         }
         if load == Load::Full {
-            return Err(Routed::Nothing);
+            return Err(Routed::Answer(packet::refusal(client, Reason::Busy)));
         }
         let is_proven = self.cookies.verify(now, datagram.from, client, &hello.cookie);
         if !is_proven && (load == Load::Heavy || !self.is_allowed(now)) {

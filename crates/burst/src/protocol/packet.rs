@@ -103,6 +103,8 @@ pub(in crate::protocol) enum Reason {
     OtherMode = 3,
     /// The listener has another version.
     OtherVersion = 4,
+    /// The listener has no room.
+    Busy = 5,
 }
 
 impl<'a> Packet<'a> {
@@ -141,6 +143,7 @@ impl<'a> Packet<'a> {
                     [2] => Reason::UnknownKey,
                     [3] => Reason::OtherMode,
                     [4] => Reason::OtherVersion,
+                    [5] => Reason::Busy,
                     _ => return None,
                 };
                 Handshake::Refusal(reason)

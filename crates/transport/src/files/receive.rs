@@ -134,6 +134,13 @@ impl Receiver {
         }
     }
 
+    /// Tells the sender of a connection that there is no place for it at the moment. It asks again.
+    pub fn refuse(mut connection: Connection) {
+        let text = "as many files as it takes at a time are on their way there".to_owned();
+        let failure = Failure { reason: FailureReason::Busy, text };
+        tell_end(&mut connection, &FromReceiver::Failed(failure));
+    }
+
     /// Ends the connections whose files are on their way. What has arrived stays.
     pub fn close(&self) {
         self.lock().values().for_each(|active| active.closer.close());

@@ -116,8 +116,7 @@ pub fn send(
     observe(Event::Offered { name: &file.name, length: file.length });
     let start = Instant::now();
     let mut successor = Successor::new(connect);
-    // What was never there cannot have broken.
-    let mut connection = successor.first()?;
+    let mut connection = first_connection(&mut successor, &mut observe)?;
     let (mut connections, mut reached, mut progressed_at) = (0, None, start);
     let (mut udp_rate, mut broken) = (None, 0);
     let mut resumed_from = None;
@@ -164,5 +163,25 @@ pub fn send(
                 Err(error) => failed = error.into(),
             }
         };
+    }
+}
+
+/// The first connection. If the receiver is busy, it is asked again for some time; whatever else
+/// has failed was never there and cannot have broken.
+fn first_connection<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static>(
+    successor: &mut Successor<C>,
+    observe: &mut impl FnMut(Event<'_>),
+) -> Result<Connection, SendError> {
+    let start = Instant::now();
+    let mut connected = successor.first();
+    loop {
+        match connected {
+            Err(error) if error.is_busy() && start.elapsed() < MAX_STANDSTILL => {
+                let pause = successor.note_failure();
+                observe(Event::Broken { error: &error.into(), pause });
+            }
+            connected => return Ok(connected?),
+        }
+        connected = successor.wait(false);
     }
 }

@@ -18,6 +18,9 @@ use crate::protocol::handshake::{
 use crate::protocol::records::Opened;
 use crate::stream::ByteStream;
 
+/// How long it may take until the other end has read that there is no room.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The handshake of the end that has connected.
 pub(super) fn initiate(
     stream: Arc<dyn ByteStream>,
@@ -51,20 +54,22 @@ pub(super) fn initiate(
     Ok(Connection::secure(stream, name, session))
 }
 
-/// The handshake of the end that was connected to. If it is refused, the other end is told why.
+/// The handshake of the end that was connected to. `has_room` is asked when the first message has
+/// come, and may wait. If the connection is refused, the other end is told why.
 pub(super) fn respond(
     stream: Arc<dyn ByteStream>,
     name: String,
     options: &Options,
+    has_room: impl FnOnce() -> bool,
 ) -> Result<Connection, Error> {
-    if stream.peer().is_some() {
-        return Ok(Connection::plain(stream, name, true));
-    }
     let steps = Steps::new(&*stream, &name, options.handshake_timeout);
     let prefix = steps.receive::<PREFIX_LEN>(Step::Request)?;
     let mode = Mode::parse(&prefix).map_err(|error| steps.refuse(error))?;
     match (mode, &options.security) {
         (Mode::Plain, Security::Insecure) => {
+            if !has_room() {
+                return Err(steps.refuse(HandshakeError::Busy));
+            }
             steps.send(Step::Confirm, &[ACCEPTED])?;
             Ok(Connection::plain(stream, name, true))
         }
@@ -74,6 +79,9 @@ pub(super) fn respond(
             let request = steps.receive::<REQUEST_LEN>(Step::Request)?;
             let answered = answer(identity, &request, |key| peers.admit(key), ephemeral()?);
             let (mut session, reply) = answered.map_err(|error| steps.refuse(error))?;
+            if !has_room() {
+                return Err(steps.refuse(HandshakeError::Busy));
+            }
             steps.send(Step::Confirm, &reply)?;
             loop {
                 let opened = session.opener.poll();
@@ -94,6 +102,17 @@ pub(super) fn respond(
             Ok(Connection::secure(stream, name, session))
         }
     }
+}
+
+/// Tells an end that has connected that there is no room, before its first message is read, and
+/// gives it time to read that.
+pub(super) fn refuse_busy(stream: &dyn ByteStream) {
+    let steps = Steps::new(stream, "", BUSY_TIMEOUT);
+    if steps.send(Step::Request, &Refusal::Busy.answer()).is_ok() && stream.finish().is_ok() {
+        // If its first message were not read, the system could lose the answer.
+        while steps.read(Step::Request, &mut [0; 512]).is_ok() {}
+    }
+    stream.close();
 }
 
 /// The one key that the end at `name` has to have.

@@ -5,17 +5,17 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use service::log::LogRateLimiter;
-use tracing::{debug, warn};
+use tracing::warn;
 
+use super::accepted::AcceptedConnections;
 use super::connection::Connection;
 use super::handshaking;
-use super::pending::Pending;
+use super::pending::{Admission, PendingConnections};
 use crate::address::resolve;
 use crate::error::{Error, Step};
 use crate::options::Options;
@@ -24,8 +24,8 @@ use crate::relay::Registration;
 use crate::stream::ByteStream;
 use crate::transports::{DatagramListener, micss, tcp};
 
-/// The most connections whose handshake is complete and that the program has not accepted.
-const MAX_ACCEPTED: usize = 128;
+/// How long a connection waits in its handshake until the program accepts others.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How many ports the system may choose in vain.
 const MAX_PORTS_TRIED: usize = 20;
@@ -44,7 +44,6 @@ const STACK_LEN: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
-    accepted: Receiver<Connection>,
     shared: Arc<Shared>,
 }
 
@@ -53,7 +52,10 @@ struct Shared {
     sources: Sources,
     /// The server of MICSS, once there is a channel.
     micss: Mutex<Option<Arc<micss::Receiving>>>,
-    pending: Pending,
+    pending: PendingConnections,
+    accepted: AcceptedConnections,
+    /// The number of threads that accept.
+    accepting: AtomicUsize,
     refused: Mutex<LogRateLimiter>,
     is_closed: AtomicBool,
 }
@@ -101,39 +103,35 @@ impl Listener {
         let registration =
             Registration::new(addresses, &options.security).map_err(Error::Random)?;
         let token = registration.token();
-        let (listener, sender) = Self::new(address, Sources::Relay(registration), options.clone());
+        let listener = Self::new(address, Sources::Relay(registration), options.clone());
         let shared = listener.shared.clone();
-        let accepting = move || shared.accept_relayed(&sender);
+        let accepting = shared.accepting(Shared::accept_relayed);
         let spawned = thread::Builder::new().name("transport-relay".into()).spawn(accepting);
         spawned.map_err(|error| Error::at(Step::Listen, relay, error, None))?;
         Ok((listener, token))
     }
 
-    fn new(
-        address: SocketAddr,
-        sources: Sources,
-        options: Options,
-    ) -> (Self, SyncSender<Connection>) {
-        let (sender, accepted) = sync_channel(MAX_ACCEPTED);
+    fn new(address: SocketAddr, sources: Sources, options: Options) -> Self {
         let shared = Arc::new(Shared {
             options,
             sources,
             micss: Mutex::default(),
-            pending: Pending::default(),
+            pending: PendingConnections::default(),
+            accepted: AcceptedConnections::default(),
+            accepting: AtomicUsize::new(0),
             refused: Mutex::default(),
             is_closed: AtomicBool::new(false),
         });
-        (Self { address, accepted, shared }, sender)
+        Self { address, shared }
     }
 
     fn start(tcp: tcp::Listener, udp: DatagramListener, options: Options) -> io::Result<Self> {
         let address = tcp.local_addr()?;
-        let (listener, sender) = Self::new(address, Sources::Sockets(tcp, udp), options);
+        let listener = Self::new(address, Sources::Sockets(tcp, udp), options);
         let shared = listener.shared.clone();
-        let (of_udp, to_udp) = (shared.clone(), sender.clone());
-        let accepting = move || of_udp.accept_datagrams(&to_udp);
+        let accepting = shared.accepting(Shared::accept_datagrams);
         thread::Builder::new().name("transport-udp".into()).spawn(accepting)?;
-        let accepting = move || shared.accept(&sender);
+        let accepting = shared.accepting(Shared::accept);
         thread::Builder::new().name("transport-tcp".into()).spawn(accepting)?;
         Ok(listener)
     }
@@ -143,7 +141,8 @@ impl Listener {
     /// # Errors
     /// When the listener has failed.
     pub fn accept(&self) -> Result<Connection, Error> {
-        self.accepted.recv().map_err(|_| Error::Closed)
+        let accepted = self.shared.accepted.pop(None);
+        accepted.ok().flatten().ok_or(Error::Closed)
     }
 
     /// As [`Self::accept`], but waits for no longer than `limit`; then it is `None`.
@@ -151,11 +150,7 @@ impl Listener {
     /// # Errors
     /// When the listener has failed.
     pub fn accept_timeout(&self, limit: Duration) -> Result<Option<Connection>, Error> {
-        match self.accepted.recv_timeout(limit) {
-            Ok(connection) => Ok(Some(connection)),
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(Error::Closed),
-        }
+        self.shared.accepted.pop(Some(limit)).map_err(|_| Error::Closed)
     }
 
     /// The address where it listens, or that of the relay.
@@ -198,12 +193,25 @@ impl Drop for Listener {
             micss.close();
         }
         self.shared.pending.close();
+        self.shared.accepted.close();
     }
 }
 
 impl Shared {
+    /// What a thread does that accepts by `work`. When the last one ends, no connection will come.
+    fn accepting<W: FnOnce(&Arc<Self>)>(self: &Arc<Self>, work: W) -> impl FnOnce() + use<W> {
+        let shared = self.clone();
+        shared.accepting.fetch_add(1, Ordering::Relaxed);
+        move || {
+            work(&shared);
+            if shared.accepting.fetch_sub(1, Ordering::Relaxed) == 1 {
+                shared.accepted.close();
+            }
+        }
+    }
+
     /// Accepts connections of TCP until the listener is closed.
-    fn accept(self: Arc<Self>, accepted: &SyncSender<Connection>) {
+    fn accept(self: &Arc<Self>) {
         let Sources::Sockets(tcp, _) = &self.sources else { return };
         let mut failures = LogRateLimiter::default();
         while !self.is_closed.load(Ordering::Relaxed) {
@@ -211,7 +219,7 @@ impl Shared {
                 Ok(stream) => {
                     let stream = Arc::new(stream);
                     let shared: Arc<dyn ByteStream> = stream.clone();
-                    self.clone().spawn(&shared, Some(stream), accepted.clone());
+                    self.begin(&shared, Some(stream));
                 }
                 Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
                 Err(error) => {
@@ -226,11 +234,13 @@ impl Shared {
     }
 
     /// Accepts connections over UDP until the listener is closed or its socket has failed.
-    fn accept_datagrams(self: Arc<Self>, accepted: &SyncSender<Connection>) {
+    fn accept_datagrams(self: &Arc<Self>) {
         let Sources::Sockets(_, udp) = &self.sources else { return };
         loop {
+            // While there is none, the endpoints are told so, and refuse.
+            while !self.accepted.wait_for_room(ROOM_TIMEOUT) {}
             match udp.accept() {
-                Ok(stream) => self.clone().spawn_handshake(&stream, accepted.clone()),
+                Ok(stream) => self.begin(&stream, None),
                 Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
                 Err(error) => {
                     warn!(%error, "no more connections over UDP");
@@ -241,14 +251,14 @@ impl Shared {
     }
 
     /// Accepts connections through a relay until the listener is closed.
-    fn accept_relayed(self: Arc<Self>, accepted: &SyncSender<Connection>) {
+    fn accept_relayed(self: &Arc<Self>) {
         let Sources::Relay(registration) = &self.sources else { return };
         let mut pause = PAUSE;
         while !self.is_closed.load(Ordering::Relaxed) {
             match registration.accept(&self.options) {
                 Ok(stream) => {
                     pause = PAUSE;
-                    self.clone().spawn_handshake(&stream, accepted.clone());
+                    self.begin(&stream, None);
                 }
                 Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
                 Err(error) => {
@@ -261,67 +271,53 @@ impl Shared {
     }
 
     /// Accepts the streams of MICSS until the listener is closed.
-    fn accept_joined(
-        self: Arc<Self>,
-        micss: &Arc<micss::Receiving>,
-        accepted: &SyncSender<Connection>,
-    ) {
+    fn accept_joined(self: &Arc<Self>, micss: &Arc<micss::Receiving>) {
         while let Ok(stream) = micss.accept() {
-            self.clone().spawn_handshake(&stream, accepted.clone());
+            self.begin(&stream, None);
         }
     }
 
-    /// Does the handshake of a connection in a thread of its own.
-    fn spawn_handshake(
-        self: Arc<Self>,
-        stream: &Arc<dyn ByteStream>,
-        accepted: SyncSender<Connection>,
-    ) {
-        self.spawn(stream, None, accepted);
-    }
-
-    /// Does what a connection begins with in a thread of its own: the handshake, or, if it is one
-    /// of TCP, a channel of MICSS.
-    fn spawn(
-        self: Arc<Self>,
-        stream: &Arc<dyn ByteStream>,
-        tcp: Option<Arc<tcp::Stream>>,
-        accepted: SyncSender<Connection>,
-    ) {
-        self.pending.add(stream);
-        let (shared, handshaken) = (self.clone(), stream.clone());
-        let work = move || {
-            let is_channel = tcp.is_some_and(|tcp| shared.hand_over(&tcp, &accepted));
-            let connection = if is_channel { None } else { shared.handshake(handshaken.clone()) };
-            shared.pending.remove(&handshaken);
-            if let Some(connection) = connection
-                && accepted.try_send(connection).is_err()
-            {
-                debug!("a connection is closed: too many wait to be accepted");
-            }
+    /// Begins with a connection: with its handshake, or, if it is one of TCP, a channel of MICSS.
+    /// That of a transport with a handshake of its own is accepted.
+    fn begin(self: &Arc<Self>, stream: &Arc<dyn ByteStream>, tcp: Option<Arc<tcp::Stream>>) {
+        if stream.peer().is_some() {
+            let name = stream.peer_addr().to_string();
+            self.hand_to_program(Connection::plain(stream.clone(), name, true));
+            return;
+        }
+        let (shared, begun) = (self.clone(), stream.clone());
+        let is_begun = match self.pending.add(stream) {
+            Admission::Admitted => spawn(move || {
+                let is_channel = tcp.is_some_and(|tcp| shared.hand_over(&tcp));
+                let connection = if is_channel { None } else { shared.handshake(&begun) };
+                // Before the program has the connection, which a closed listener does not end.
+                shared.pending.remove(&begun);
+                if let Some(connection) = connection {
+                    shared.hand_to_program(connection);
+                }
+            }),
+            Admission::Busy => spawn(move || {
+                handshaking::refuse_busy(&*begun);
+                shared.pending.refused();
+            }),
+            Admission::Closed => false,
         };
-        let builder = thread::Builder::new().name("transport-shake".into()).stack_size(STACK_LEN);
-        if builder.spawn(work).is_err() {
+        if !is_begun {
             self.pending.remove(stream);
             stream.close();
         }
     }
 
     /// Whether the connection is a channel of MICSS, whose server has it then.
-    fn hand_over(
-        self: &Arc<Self>,
-        stream: &tcp::Stream,
-        accepted: &SyncSender<Connection>,
-    ) -> bool {
+    fn hand_over(self: &Arc<Self>, stream: &tcp::Stream) -> bool {
         let limit = self.options.handshake_timeout;
         // If that fails, so does the handshake, which names the step.
         let _ = stream.set_timeout(Some(limit));
         if !stream.begins_with(micss::PREAMBLE, limit).unwrap_or(false) {
             return false;
         }
-        let handed = self
-            .micss(accepted)
-            .and_then(|server| server.hand_over(stream.socket()?, stream.peer_addr()));
+        let handed =
+            self.micss().and_then(|server| server.hand_over(stream.socket()?, stream.peer_addr()));
         if let Err(error) = handed {
             warn!(%error, "no channel of micss");
         }
@@ -329,35 +325,46 @@ impl Shared {
     }
 
     /// The server of MICSS, which runs from the first channel on.
-    fn micss(
-        self: &Arc<Self>,
-        accepted: &SyncSender<Connection>,
-    ) -> io::Result<Arc<micss::Receiving>> {
+    fn micss(self: &Arc<Self>) -> io::Result<Arc<micss::Receiving>> {
         let mut server = self.micss.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = &*server {
             return Ok(server.clone());
         }
         let started = Arc::new(micss::Receiving::start()?);
-        let (shared, accepting, accepted) = (self.clone(), started.clone(), accepted.clone());
-        let work = move || shared.accept_joined(&accepting, &accepted);
+        let (shared, accepting) = (self.clone(), started.clone());
+        let work = move || shared.accept_joined(&accepting);
         thread::Builder::new().name("transport-micss".into()).spawn(work)?;
         *server = Some(started.clone());
         Ok(started)
     }
 
-    fn handshake(&self, stream: Arc<dyn ByteStream>) -> Option<Connection> {
+    fn handshake(&self, stream: &Arc<dyn ByteStream>) -> Option<Connection> {
         let name = stream.peer_addr().to_string();
-        match handshaking::respond(stream, name, &self.options) {
-            Ok(connection) => {
-                connection.set_timeout(self.options.timeout).ok().map(|()| connection)
-            }
-            Err(error) => {
+        let has_room = || {
+            self.pending.requested(stream);
+            self.accepted.wait_for_room(ROOM_TIMEOUT)
+        };
+        let connected = handshaking::respond(stream.clone(), name, &self.options, has_room);
+        connected
+            .inspect_err(|error| {
                 let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(so_often) = refused.happened() {
                     warn!(so_often, "no connection: {error}");
                 }
-                None
-            }
+            })
+            .ok()
+    }
+
+    /// Hands a connection to the program.
+    fn hand_to_program(&self, connection: Connection) {
+        if connection.set_timeout(self.options.timeout).is_ok() {
+            self.accepted.push(connection);
         }
     }
+}
+
+/// Runs work on one connection in a thread of its own. Returns whether there is one.
+fn spawn(work: impl FnOnce() + Send + 'static) -> bool {
+    let builder = thread::Builder::new().name("transport-shake".into()).stack_size(STACK_LEN);
+    builder.spawn(work).is_ok()
 }

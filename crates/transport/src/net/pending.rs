@@ -1,75 +1,247 @@
-//! Connections that have not proven anything yet. Their number is limited, in total and for each
-//! source, so that those who only connect keep nobody out.
+//! Connections whose handshake is under way. Their number is limited, in total and for each source,
+//! so that those that only connect keep nobody out.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::stream::ByteStream;
 
-/// The most at a time.
-const MAX_PENDING: usize = 128;
+/// The maximum number at a time.
+const MAX_PENDING: usize = 1024;
 
-/// The most of one source.
-const MAX_OF_SOURCE: usize = 32;
+/// The maximum number of one source.
+const MAX_OF_SOURCE: usize = MAX_PENDING / 2;
+
+/// The maximum number of connections that are being told that there is no room.
+const MAX_REFUSED: usize = 512;
+
+/// How long a connection may be silent before another one of its source takes its place: longer
+/// than the first message takes on most paths.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The connections in a handshake.
 #[derive(Default)]
-pub(super) struct Pending {
+pub(super) struct PendingConnections(Mutex<State>);
+
+#[derive(Default)]
+struct State {
     /// Oldest first.
-    entries: Mutex<VecDeque<Entry>>,
+    entries: VecDeque<Entry>,
+    refused: usize,
 }
 
 struct Entry {
     source: IpAddr,
     stream: Arc<dyn ByteStream>,
+    since: Instant,
+    /// Whether its first message has come.
+    is_requested: bool,
 }
 
-impl Pending {
-    /// Adds a connection. If there are too many, the oldest of its source is ended, or the oldest
-    /// of the source with the most.
-    pub(super) fn add(&self, stream: &Arc<dyn ByteStream>) {
+/// What becomes of a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// Its handshake may begin.
+    Admitted,
+    /// It is to be told that there is no room, until [`PendingConnections::refused`] is called.
+    Busy,
+    /// It is to be closed: too many are told so already.
+    Closed,
+}
+
+impl PendingConnections {
+    /// Adds a connection. If there are too many, one whose first message has not come is ended:
+    /// that of the source with the most if the new one's source has fewer, or else one of the same
+    /// source that has been silent for a while. If there is none, the new one is not admitted.
+    pub(super) fn add(&self, stream: &Arc<dyn ByteStream>) -> Admission {
         let source = source(stream.peer_addr().ip());
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(oldest) = to_evict(&entries, source)
-            && let Some(evicted) = entries.remove(oldest)
-        {
-            // Its thread sees that, and ends.
-            evicted.stream.close();
+        let mut state = self.lock();
+        if let Some(full) = state.full_source(source) {
+            let min_age = if full == source { SILENCE_TIMEOUT } else { Duration::ZERO };
+            if !state.end_silent(full, min_age) {
+                if state.refused >= MAX_REFUSED {
+                    return Admission::Closed;
+                }
+                state.refused += 1;
+                return Admission::Busy;
+            }
         }
-        entries.push_back(Entry { source, stream: stream.clone() });
+        let entry =
+            Entry { source, stream: stream.clone(), since: Instant::now(), is_requested: false };
+        state.entries.push_back(entry);
+        Admission::Admitted
+    }
+
+    /// The first message of a connection has come: from now on no other one takes its place.
+    pub(super) fn requested(&self, stream: &Arc<dyn ByteStream>) {
+        let mut state = self.lock();
+        let own = state.entries.iter_mut().find(|entry| Arc::ptr_eq(&entry.stream, stream));
+        if let Some(entry) = own {
+            entry.is_requested = true;
+        }
     }
 
     /// Removes a connection whose handshake has ended.
     pub(super) fn remove(&self, stream: &Arc<dyn ByteStream>) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.retain(|entry| !Arc::ptr_eq(&entry.stream, stream));
+        self.lock().entries.retain(|entry| !Arc::ptr_eq(&entry.stream, stream));
+    }
+
+    /// A connection has been told that there is no room.
+    pub(super) fn refused(&self) {
+        let mut state = self.lock();
+        state.refused = state.refused.saturating_sub(1);
     }
 
     /// Ends all.
     pub(super) fn close(&self) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.drain(..).for_each(|entry| entry.stream.close());
+        self.lock().entries.drain(..).for_each(|entry| entry.stream.close());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn to_evict(entries: &VecDeque<Entry>, source: IpAddr) -> Option<usize> {
-    let count = |source| entries.iter().filter(|entry| entry.source == source).count();
-    let crowded = if count(source) >= MAX_OF_SOURCE {
-        source
-    } else if entries.len() >= MAX_PENDING {
-        entries.iter().map(|entry| entry.source).max_by_key(|source| count(*source))?
-    } else {
-        return None;
-    };
-    entries.iter().position(|entry| entry.source == crowded)
+impl State {
+    /// The source of which a connection has to end before one of `source` is added, if one has to.
+    fn full_source(&self, source: IpAddr) -> Option<IpAddr> {
+        let count = |source| self.entries.iter().filter(|entry| entry.source == source).count();
+        if count(source) >= MAX_OF_SOURCE {
+            return Some(source);
+        }
+        if self.entries.len() < MAX_PENDING {
+            return None;
+        }
+        let crowded =
+            self.entries.iter().map(|entry| entry.source).max_by_key(|source| count(*source))?;
+        Some(if count(crowded) > count(source) { crowded } else { source })
+    }
+
+    /// Ends the oldest connection of a source whose first message has not come in this time.
+    /// Returns whether there is one.
+    fn end_silent(&mut self, source: IpAddr, min_age: Duration) -> bool {
+        let silent = self.entries.iter().position(|entry| {
+            entry.source == source && !entry.is_requested && entry.since.elapsed() >= min_age
+        });
+        let ended = silent.and_then(|oldest| self.entries.remove(oldest));
+        // Its thread sees that, and ends.
+        ended.inspect(|entry| entry.stream.close()).is_some()
+    }
 }
 
 /// What counts as one source: an IPv4 address, or the first 48 bits of an IPv6 address, which a
 /// site has.
-fn source(address: IpAddr) -> IpAddr {
+pub(crate) fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 80 << 80).into()),
         address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::stream::PathStatistics;
+
+    struct Fake(SocketAddr, AtomicBool);
+
+    impl ByteStream for Fake {
+        fn read(&self, _to: &mut [u8]) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn finish(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn close(&self) {
+            self.1.store(true, Ordering::Relaxed);
+        }
+
+        fn set_timeout(&self, _timeout: Option<Duration>) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn peer_addr(&self) -> SocketAddr {
+            self.0
+        }
+
+        fn transport(&self) -> &'static str {
+            "tcp"
+        }
+
+        fn statistics(&self) -> PathStatistics {
+            PathStatistics::default()
+        }
+    }
+
+    /// A connection of a source, and as what the listener sees it.
+    fn of(source: u8) -> (Arc<Fake>, Arc<dyn ByteStream>) {
+        let fake = Arc::new(Fake(([192, 0, 2, source], 7).into(), AtomicBool::new(false)));
+        (fake.clone(), fake)
+    }
+
+    fn is_closed(fake: &Fake) -> bool {
+        fake.1.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_crowd_of_one_source_is_told_that_there_is_no_room() {
+        let pending = PendingConnections::default();
+        let (first, stream) = of(1);
+        assert_eq!(pending.add(&stream), Admission::Admitted);
+        for _ in 1..MAX_OF_SOURCE {
+            assert_eq!(pending.add(&of(1).1), Admission::Admitted);
+        }
+        for _ in 0..MAX_REFUSED {
+            assert_eq!(pending.add(&of(1).1), Admission::Busy);
+        }
+        assert_eq!(pending.add(&of(1).1), Admission::Closed);
+        pending.refused();
+        assert_eq!(pending.add(&of(1).1), Admission::Busy);
+        assert!(!is_closed(&first));
+        // Another source is not concerned.
+        assert_eq!(pending.add(&of(2).1), Admission::Admitted);
+    }
+
+    #[test]
+    fn a_source_with_few_takes_the_place_of_a_silent_one_of_the_source_with_the_most() {
+        let pending = PendingConnections::default();
+        let (asked, silent) = (of(1), of(1));
+        assert_eq!(pending.add(&asked.1), Admission::Admitted);
+        assert_eq!(pending.add(&silent.1), Admission::Admitted);
+        pending.requested(&asked.1);
+        for _ in 2..MAX_OF_SOURCE {
+            assert_eq!(pending.add(&of(1).1), Admission::Admitted);
+        }
+        for _ in 0..MAX_OF_SOURCE {
+            assert_eq!(pending.add(&of(2).1), Admission::Admitted);
+        }
+        // All places are taken, and both sources have as many.
+        assert_eq!(pending.add(&of(1).1), Admission::Busy);
+        pending.remove(&asked.1);
+        assert_eq!(pending.add(&asked.1), Admission::Admitted);
+        pending.requested(&asked.1);
+        let many: Vec<_> = (0..MAX_OF_SOURCE / 2).map(|_| of(3)).collect();
+        for (_, stream) in &many {
+            assert_eq!(pending.add(stream), Admission::Admitted);
+        }
+        assert!(is_closed(&silent.0) && !is_closed(&asked.0));
+        assert!(many.iter().all(|(fake, _)| !is_closed(fake)));
+        // Those whose first message has come stay: the source with the most has no others.
+        for entry in &mut pending.lock().entries {
+            entry.is_requested = true;
+        }
+        assert_eq!(pending.add(&of(4).1), Admission::Busy);
     }
 }

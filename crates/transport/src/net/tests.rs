@@ -107,6 +107,94 @@ fn the_halves_work_in_two_threads() {
     }
 }
 
+/// How many of so many clients at once are served by a program, and how many are told that it is
+/// busy. Without `is_prompt`, the program accepts only after the first has been told so.
+fn crowd(
+    transport: &'static str,
+    security: [Security; 2],
+    len: usize,
+    is_prompt: bool,
+) -> [usize; 2] {
+    let [server, client] = security;
+    let (listener, address) = listener(server);
+    let address = if transport == "micss" { format!("{address},{address}") } else { address };
+    let (told, tells) = std::sync::mpsc::channel();
+    let options = options(transport, client);
+    let ask = |told: std::sync::mpsc::Sender<bool>| {
+        let served = match connect(&address, &options) {
+            Ok(mut connection) => connection.read_exact(&mut [0]).map_err(|error| {
+                Error::of(&error).map_or_else(|| error.to_string(), |error| format!("{error:?}"))
+            }),
+            Err(error) => Err(format!("{error:?}")),
+        };
+        if let Err(error) = &served {
+            assert!(error.contains("Busy"), "{transport}: {error}");
+        }
+        told.send(served.is_ok()).unwrap();
+    };
+    thread::scope(|scope| {
+        for _ in 0..len {
+            let (ask, told) = (&ask, told.clone());
+            thread::Builder::new().stack_size(1 << 19).spawn_scoped(scope, || ask(told)).unwrap();
+        }
+        let (mut counts, mut connections) = ([0, 0], Vec::new());
+        let mut is_accepting = is_prompt;
+        while counts[0] + counts[1] < len {
+            while let Ok(is_served) = tells.try_recv() {
+                counts[usize::from(!is_served)] += 1;
+                is_accepting = true;
+            }
+            let limit = Duration::from_millis(5);
+            if !is_accepting {
+                thread::park_timeout(limit);
+            } else if let Some(mut connection) = listener.accept_timeout(limit).unwrap()
+                && connection.write_all(&[1]).and_then(|()| connection.flush()).is_ok()
+            {
+                connections.push(connection);
+            }
+        }
+        counts
+    })
+}
+
+#[test]
+fn a_crowd_of_one_address_is_served() {
+    for transport in all().filter(|name| *name != "micss") {
+        for security in [[Security::Insecure, Security::Insecure], [pinned(2, 1), pinned(1, 2)]] {
+            let counts = crowd(transport, security, 100, true);
+            assert_eq!(counts, [100, 0], "{transport}");
+        }
+    }
+}
+
+#[test]
+fn a_crowd_is_told_that_a_program_is_busy() {
+    for transport in all().filter(|name| *name != "micss") {
+        for security in [[Security::Insecure, Security::Insecure], [pinned(2, 1), pinned(1, 2)]] {
+            let [served, busy] = crowd(transport, security, 400, false);
+            println!("{transport}: {served} served, {busy} busy");
+            assert!(served >= 100 && busy >= 1, "{transport}: {served}, {busy}");
+        }
+    }
+}
+
+/// Of 1,000 clients at once, each is served or told that the program is busy.
+#[test]
+#[ignore = "a thousand sockets and threads for each transport"]
+fn a_thousand_clients_of_one_address() {
+    println!("| transport | | served | busy |");
+    println!("|---|---|---|---|");
+    for transport in all().filter(|name| *name != "micss") {
+        for (name, security) in [
+            ("insecure", [Security::Insecure, Security::Insecure]),
+            ("encrypted", [pinned(2, 1), pinned(1, 2)]),
+        ] {
+            let [served, busy] = crowd(transport, security, 1000, true);
+            println!("| {transport} | {name} | {served} | {busy} |");
+        }
+    }
+}
+
 fn refused(server: Security, client: Security) -> HandshakeError {
     let (listener, address) = listener(server);
     // Without encryption, the refusal comes with the first read.
@@ -141,7 +229,9 @@ fn an_end_that_does_not_answer_is_named_with_the_step() {
         Options { handshake_timeout: Duration::from_millis(50), ..Options::new(pinned(1, 2)) };
     let error = connect(&address, &options).unwrap_err();
     assert!(matches!(error, Error::TimedOut { step: Step::Answer, .. }));
-    let text = format!("{address}: waiting for the handshake's answer: nothing for 0.05 s");
+    let text = format!(
+        "{address}: waiting for the handshake's answer: nothing for 0.05 s: is it a listener of Sunder, and this its port?"
+    );
     assert_eq!(error.to_string(), text);
 }
 

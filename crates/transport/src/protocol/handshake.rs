@@ -61,6 +61,9 @@ pub enum HandshakeError {
     /// The end that connects wants encryption, and this end has been told to have none.
     #[error("it connects with encryption, and this end is insecure; both must be")]
     NoiseRefused,
+    /// Too many connections wait until the program accepts them.
+    #[error("too many connections wait to be accepted")]
+    Busy,
     /// The other end has refused, and says this reason.
     #[error("it refuses: {0}")]
     Refused(Refusal),
@@ -94,6 +97,7 @@ impl HandshakeError {
             Self::Unknown(_) => Some(Refusal::NotExpected),
             Self::PlainRefused => Some(Refusal::Plain),
             Self::NoiseRefused => Some(Refusal::Noise),
+            Self::Busy => Some(Refusal::Busy),
             _ => None,
         }
     }
@@ -118,12 +122,22 @@ pub enum Refusal {
     /// It has no encryption.
     #[error("it is insecure: this end must be told to be insecure, too")]
     Noise = 5,
+    /// It has no room.
+    #[error("it is busy: it has too many connections at the moment; try again later")]
+    Busy = 6,
 }
 
 impl Refusal {
     /// What a byte stands for.
     pub(crate) fn parse(byte: u8) -> Result<Self, HandshakeError> {
-        let all = [Self::Version, Self::OtherKey, Self::NotExpected, Self::Plain, Self::Noise];
+        let all = [
+            Self::Version,
+            Self::OtherKey,
+            Self::NotExpected,
+            Self::Plain,
+            Self::Noise,
+            Self::Busy,
+        ];
         let known = all.into_iter().find(|refusal| *refusal as u8 == byte);
         known.ok_or(HandshakeError::WrongReply)
     }

@@ -45,6 +45,7 @@ fn refusal(error: &io::Error, is_insecure: bool) -> Option<HandshakeError> {
         burst::Error::UnknownKey => Some(Refusal::NotExpected),
         burst::Error::OtherMode => Some(other_mode),
         burst::Error::OtherVersion => Some(Refusal::Version),
+        burst::Error::Busy => Some(Refusal::Busy),
         _ => None,
     });
     let quic = inner.downcast_ref().and_then(|error| match error {
@@ -52,11 +53,16 @@ fn refusal(error: &io::Error, is_insecure: bool) -> Option<HandshakeError> {
         QuicError::OtherKey => Some(Refusal::OtherKey),
         QuicError::Insecure => Some(Refusal::Noise),
         QuicError::NotAccepted(_) => Some(Refusal::NotExpected),
+        QuicError::Refused => Some(Refusal::Busy),
+        _ => None,
+    });
+    let sabul = inner.downcast_ref().and_then(|error| match error {
+        sabul::ConnectError::Refused => Some(Refusal::Busy),
         _ => None,
     });
     let is_wrong = matches!(inner.downcast_ref(), Some(QuicError::Untrusted(_)));
     let wrong = is_wrong.then_some(HandshakeError::WrongReply);
-    burst.or(quic).map(HandshakeError::Refused).or(wrong)
+    burst.or(quic).or(sabul).map(HandshakeError::Refused).or(wrong)
 }
 
 /// The error as that of a handshake, if it is one.

@@ -12,7 +12,7 @@ use sabul::Config;
 use udp::streams::{self, Endpoint};
 
 use super::Transport;
-use super::datagrams::{DatagramStream, buffer};
+use super::datagrams::{DatagramStream, buffer, with_reason};
 use crate::options::Options;
 use crate::stream::{ByteStream, PathStatistics};
 
@@ -32,7 +32,8 @@ impl Transport for Sabul {
     }
 
     fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
-        Ok(self.wrap(sabul::connect(to, config(options))?))
+        let connected = sabul::connect(to, config(options));
+        Ok(self.wrap(connected.map_err(|error| with_reason(error, false))?))
     }
 
     fn is_over_udp(&self) -> bool {

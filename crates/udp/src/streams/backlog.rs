@@ -35,10 +35,11 @@ impl Backlog {
         Self { state: Mutex::default(), changed: Condvar::new(), capacity: capacity.max(1) }
     }
 
-    /// Adds a connection. Returns it if there is no room.
+    /// Adds a connection. Returns it if the acceptor is closed. There may be more than the
+    /// capacity: those that shook hands when it was reached, whose peers know that they are open.
     pub(super) fn push(&self, accepted: Accepted) -> Option<Accepted> {
         let mut state = self.lock();
-        if state.is_closed || state.accepted.len() >= self.capacity {
+        if state.is_closed {
             return Some(accepted);
         }
         state.accepted.push_back(accepted);

@@ -193,6 +193,7 @@ impl Client {
                     Reason::UnknownKey => Error::UnknownKey,
                     Reason::OtherMode => Error::OtherMode,
                     Reason::OtherVersion => Error::OtherVersion,
+                    Reason::Busy => Error::Busy,
                 };
                 self.refusal.get_or_insert((arrived_at + REFUSAL_WAIT, error));
                 None

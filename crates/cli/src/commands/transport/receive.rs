@@ -3,12 +3,11 @@
 use std::io::ErrorKind::UnexpectedEof;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
 use keys::PublicKey;
-use transport::files::{Event, ReceiveError, Received, Receiver};
+use transport::files::{Event, Places, ReceiveError, Received, Receiver};
 use transport::{Connection, Listener, Options, Security};
 
 use super::{failed, reachable, security};
@@ -17,8 +16,11 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::signals;
 
-/// The most files at a time.
+/// The maximum number of files at a time.
 const MAX_FILES: usize = 64;
+
+/// The maximum number of senders at a time that are told that they have to wait.
+const MAX_REFUSALS: usize = 64;
 
 /// Receives files into a directory, from hosts that run `sunder transport send`.
 ///
@@ -79,10 +81,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map_err(|error| Failure::Failed(format!("cannot handle signals: {error}")))?;
     let (complete, completed) = sync_channel(1);
     let is_once = arguments.once;
-    let active = Arc::new(AtomicUsize::new(0));
+    let (places, refusals) = (Places::new(MAX_FILES), Places::new(MAX_REFUSALS));
     let accepting = thread::Builder::new().name("receive".into()).spawn(move || {
         while let Ok(connection) = listener.accept() {
-            spawn(connection, &receiver, &active, is_once.then(|| complete.clone()));
+            spawn(connection, &receiver, [&places, &refusals], is_once.then(|| complete.clone()));
         }
     });
     let thread = accepting.map_err(|error| Failure::Failed(format!("no threads: {error}")))?;
@@ -95,22 +97,27 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Receives the file of a connection in a thread of its own.
+/// Receives the file of a connection in a thread of its own. If there is no place for it, says so.
 fn spawn(
     connection: Connection,
     receiver: &Arc<Receiver>,
-    active: &Arc<AtomicUsize>,
+    [places, refusals]: [&Arc<Places>; 2],
     complete: Option<SyncSender<Result<(), Failure>>>,
 ) {
-    if active.fetch_add(1, Ordering::Relaxed) >= MAX_FILES {
-        active.fetch_sub(1, Ordering::Relaxed);
-        console::warning(&format!("{MAX_FILES} files are on their way: one more is refused"));
+    let Some(place) = places.take(&connection) else {
+        console::warning(&format!("{MAX_FILES} files are on their way: one more has to wait"));
+        if let Some(place) = refusals.take(&connection) {
+            in_thread(move || {
+                Receiver::refuse(connection);
+                drop(place);
+            });
+        }
         return;
-    }
-    let (receiver, counted) = (receiver.clone(), active.clone());
-    let work = move || {
+    };
+    let receiver = receiver.clone();
+    in_thread(move || {
         let received = receive(connection, &receiver);
-        counted.fetch_sub(1, Ordering::Relaxed);
+        drop(place);
         match (received, complete) {
             (Ok(printed), Some(complete)) => _ = complete.try_send(printed),
             // It goes on though nobody reads what it prints.
@@ -119,9 +126,11 @@ fn spawn(
             (Err(ReceiveError::NoOffer(error)), _) if error.kind() == UnexpectedEof => {}
             (Err(error), _) => console::warning(&error.to_string()),
         }
-    };
+    });
+}
+
+fn in_thread(work: impl FnOnce() + Send + 'static) {
     if let Err(error) = thread::Builder::new().name("file".into()).spawn(work) {
-        active.fetch_sub(1, Ordering::Relaxed);
         console::warning(&format!("a file is refused: no threads: {error}"));
     }
 }

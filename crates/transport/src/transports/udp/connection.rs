@@ -10,6 +10,7 @@ use std::time::Duration;
 use ::udp::streams::{self, Datagram, Phase, Read, State, Statistics};
 
 use super::packet::{COOKIE_LEN, Content, Packet};
+use crate::protocol::handshake::{HandshakeError, Refusal};
 use receiving::Receiving;
 use sending::Sending;
 
@@ -62,6 +63,10 @@ pub(super) enum UdpError {
 
 impl From<UdpError> for io::Error {
     fn from(error: UdpError) -> Self {
+        if error == UdpError::Refused {
+            let busy = HandshakeError::Refused(Refusal::Busy);
+            return Self::new(io::ErrorKind::ConnectionRefused, busy);
+        }
         let kind = match error {
             UdpError::NoAnswer | UdpError::Silent => io::ErrorKind::TimedOut,
             UdpError::Refused => io::ErrorKind::ConnectionRefused,

@@ -1,0 +1,91 @@
+//! How many connections a receiver serves at a time, shared fairly among their sources.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::net::{Closer, Connection, source};
+
+/// Places for connections. If all are taken, a connection from a source that has fewer than another
+/// one takes the newest place of the source that has the most: that connection is closed, and its
+/// sender can go on where it was.
+#[derive(Debug)]
+pub struct Places {
+    max: usize,
+    taken: Mutex<Vec<Taken>>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    number: u64,
+    source: IpAddr,
+    closer: Closer,
+}
+
+/// The place of a connection, until it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    places: Arc<Places>,
+    number: u64,
+}
+
+impl Places {
+    /// So many places.
+    pub fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, taken: Mutex::default() })
+    }
+
+    /// Takes a place for a connection. `None` if there is none: tell its sender by
+    /// [`Receiver::refuse`](super::Receiver::refuse).
+    pub fn take(self: &Arc<Self>, connection: &Connection) -> Option<Place> {
+        let source = source(connection.peer_addr().ip());
+        let mut taken = self.lock();
+        if taken.len() >= self.max {
+            let sources: Vec<IpAddr> = taken.iter().map(|taken| taken.source).collect();
+            let closed = taken.remove(to_close(&sources, source)?);
+            closed.closer.close();
+        }
+        let number = taken.last().map_or(0, |last| last.number + 1);
+        taken.push(Taken { number, source, closer: connection.closer() });
+        Some(Place { places: self.clone(), number })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Taken>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which of the places, the oldest first, is to be given to a connection from a source.
+fn to_close(taken: &[IpAddr], source: IpAddr) -> Option<usize> {
+    let count = |source: &IpAddr| taken.iter().filter(|taken| *taken == source).count();
+    let crowded = taken.iter().max_by_key(|source| count(source))?;
+    // So that two sources do not take places from each other without end.
+    let is_fair = count(&source) + 1 >= count(crowded);
+    if is_fair { None } else { taken.iter().rposition(|taken| taken == crowded) }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.lock().retain(|taken| taken.number != self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_with_fewer_places_gets_the_newest_of_the_one_with_the_most() {
+        let of = |numbers: &[u8]| -> Vec<IpAddr> {
+            numbers.iter().map(|number| IpAddr::from([192, 0, 2, *number])).collect()
+        };
+        let new = |number| of(&[number])[0];
+        assert_eq!(to_close(&of(&[1, 1, 1, 1]), new(2)), Some(3));
+        assert_eq!(to_close(&of(&[1, 2, 1, 1]), new(2)), Some(3));
+        assert_eq!(to_close(&of(&[1, 1, 1, 2]), new(3)), Some(2));
+        // They have as many then, or the new one would have more.
+        assert_eq!(to_close(&of(&[1, 1, 2, 2]), new(2)), None);
+        assert_eq!(to_close(&of(&[1, 1, 2, 2]), new(1)), None);
+        assert_eq!(to_close(&of(&[1, 1, 1, 1]), new(1)), None);
+        assert_eq!(to_close(&[], new(1)), None);
+    }
+}
