@@ -50,6 +50,7 @@ pub mod model;
 mod net;
 mod options;
 pub mod probe;
+mod process;
 mod protocol;
 pub mod relay;
 mod stream;

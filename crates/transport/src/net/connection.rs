@@ -11,6 +11,7 @@ use zeroize::Zeroize as _;
 
 use crate::choice::{Chosen, Decision};
 use crate::error::{Error, Step};
+use crate::process::Process;
 use crate::protocol::handshake::{ACCEPTED, HandshakeError, REFUSED, Refusal, Session};
 use crate::protocol::records::{MAX_CHUNK_LEN, Opened, Opener, Sealer};
 use crate::stream::{ByteStream, PathStatistics};
@@ -53,6 +54,7 @@ enum WriterState {
 }
 
 struct Shared {
+    process: Process,
     stream: Arc<dyn ByteStream>,
     /// The other end, in errors.
     name: String,
@@ -111,6 +113,7 @@ impl Connection {
         opening: Opening,
     ) -> Self {
         let shared = Arc::new(Shared {
+            process: Process::current(),
             stream,
             name,
             peer,
@@ -229,8 +232,12 @@ impl Closer {
         }
     }
 
-    /// Ends it at once. Whoever reads or writes gets an error.
+    /// Ends it at once. Whoever reads or writes gets an error. In a process that was forked, this
+    /// does nothing.
     pub fn close(&self) {
+        if self.0.process.is_other() {
+            return;
+        }
         self.0.is_closed.store(true, Ordering::Relaxed);
         self.0.stream.close();
     }
@@ -264,6 +271,7 @@ impl Read for Reader {
         if to.is_empty() {
             return Ok(0);
         }
+        self.shared.process.check()?;
         self.shared.wait_for_answer(&mut self.opening)?;
         let count = match &mut self.opening {
             Opening::Plain | Opening::Unanswered => self.shared.read(to)?,
@@ -298,6 +306,7 @@ impl Writer {
         if self.state == WriterState::Finished {
             return Ok(());
         }
+        self.shared.process.check()?;
         self.flush()?;
         if let Some(sealer) = &mut self.sealer {
             self.record.clear();
@@ -340,6 +349,7 @@ impl Writer {
     }
 
     fn check_open(&self) -> io::Result<()> {
+        self.shared.process.check()?;
         match self.state {
             WriterState::Open => Ok(()),
             WriterState::Finished => Err(io::Error::from(io::ErrorKind::BrokenPipe)),
@@ -379,10 +389,22 @@ impl Write for Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         // Nobody is there to take an error; the peer sees that the stream has no end.
-        if self.state == WriterState::Open && !std::thread::panicking() {
+        let is_open = self.state == WriterState::Open && !self.shared.process.is_other();
+        if is_open && !std::thread::panicking() {
             let _ = self.finish();
         }
         self.buffer.zeroize();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let is_of_kernel = matches!(self.stream.transport(), "tcp" | "mptcp");
+        if is_of_kernel || !self.process.is_other() {
+            return;
+        }
+        // Its threads do not exist here, and may have held its locks when this process was forked.
+        std::mem::forget(self.stream.clone());
     }
 }
 

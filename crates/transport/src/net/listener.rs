@@ -19,6 +19,7 @@ use super::pending::{Admission, PendingConnections};
 use crate::address::resolve;
 use crate::error::{Error, Step};
 use crate::options::Options;
+use crate::process::Process;
 use crate::protocol::relay::Token;
 use crate::relay::Registration;
 use crate::stream::ByteStream;
@@ -44,6 +45,7 @@ const STACK_LEN: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
+    process: Process,
     shared: Arc<Shared>,
 }
 
@@ -122,7 +124,7 @@ impl Listener {
             refused: Mutex::default(),
             is_closed: AtomicBool::new(false),
         });
-        Self { address, shared }
+        Self { address, process: Process::current(), shared }
     }
 
     fn start(tcp: tcp::Listener, udp: DatagramListener, options: Options) -> io::Result<Self> {
@@ -141,6 +143,7 @@ impl Listener {
     /// # Errors
     /// When the listener has failed.
     pub fn accept(&self) -> Result<Connection, Error> {
+        self.check_process()?;
         let accepted = self.shared.accepted.pop(None);
         accepted.ok().flatten().ok_or(Error::Closed)
     }
@@ -150,7 +153,13 @@ impl Listener {
     /// # Errors
     /// When the listener has failed.
     pub fn accept_timeout(&self, limit: Duration) -> Result<Option<Connection>, Error> {
+        self.check_process()?;
         self.shared.accepted.pop(Some(limit)).map_err(|_| Error::Closed)
+    }
+
+    /// In a process that was forked, nobody accepts.
+    fn check_process(&self) -> Result<(), Error> {
+        if self.process.is_other() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// The address where it listens, or that of the relay.
@@ -181,6 +190,10 @@ fn bind(address: SocketAddr, options: &Options) -> io::Result<(tcp::Listener, Da
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        if self.process.is_other() {
+            // The sockets are those of the parent, and its threads do not exist here.
+            return;
+        }
         self.shared.is_closed.store(true, Ordering::Relaxed);
         match &self.shared.sources {
             Sources::Sockets(tcp, udp) => {

@@ -302,3 +302,89 @@ fn addresses_are_of_a_host_and_a_port() {
         assert!(matches!(error, Error::Address { .. }), "{wrong}: {error}");
     }
 }
+
+/// A signal that interrupts system calls does not prolong a limit.
+#[test]
+#[expect(unsafe_code, reason = "signals have no safe interface")]
+fn signals_do_not_prolong_a_read() {
+    extern "C" fn ignore(_signal: libc::c_int) {}
+    // SAFETY: the handler does nothing; all-zero bytes are a valid structure, without SA_RESTART.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = ignore as extern "C" fn(libc::c_int) as usize;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
+    }
+    for transport in all() {
+        let (mut one, two) = pair(transport, pinned(2, 1), pinned(1, 2));
+        one.set_timeout(Some(Duration::from_secs(1))).unwrap();
+        let (ended, is_over) = std::sync::mpsc::channel();
+        // SAFETY: the thread exists until it has received that all is over.
+        let reader = unsafe { libc::pthread_self() };
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                while is_over.recv_timeout(Duration::from_millis(40)).is_err() {
+                    // SAFETY: as above.
+                    unsafe { libc::pthread_kill(reader, libc::SIGUSR1) };
+                }
+            });
+            let start = Instant::now();
+            let error = one.read(&mut [0]).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{transport}");
+            let took = start.elapsed();
+            assert!((1.0..3.0).contains(&took.as_secs_f64()), "{transport}: {took:?}");
+            ended.send(()).unwrap();
+        });
+        drop(two);
+    }
+}
+
+/// What a child does with its copies of connections and listeners changes nothing at its parent.
+#[test]
+#[expect(unsafe_code, reason = "a fork has no safe interface")]
+fn a_forked_child_does_not_disturb_its_parent() {
+    for transport in all() {
+        let (listener, address) = listener(pinned(2, 1));
+        let address = if transport == "micss" { format!("{address},{address}") } else { address };
+        let mut one = connect(&address, &options(transport, pinned(1, 2))).unwrap();
+        let mut two = listener.accept().unwrap();
+        one.write_all(b"before").unwrap();
+        // SAFETY: the child uses its own memory only, and ends without the parent's destructors.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            let is_refused = one.write_all(b"child").and_then(|()| one.flush()).is_err()
+                && two.read(&mut [0; 8]).is_err()
+                && one.finish().is_err()
+                && listener.accept().is_err();
+            one.closer().close();
+            drop((one, two, listener));
+            // SAFETY: it ends the child.
+            unsafe { libc::_exit(i32::from(!is_refused)) };
+        }
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut status = -1;
+        // SAFETY: the status is a valid place for one number.
+        while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+            assert!(Instant::now() < deadline, "{transport}: the child hangs");
+            thread::park_timeout(Duration::from_millis(5));
+        }
+        assert_eq!(status, 0, "{transport}");
+        one.write_all(b" and after").unwrap();
+        two.write_all(b"answer").unwrap();
+        let (mut there, mut back) = (Vec::new(), Vec::new());
+        thread::scope(|scope| {
+            scope.spawn(|| one.finish().unwrap());
+            two.read_to_end(&mut there).unwrap();
+            two.finish().unwrap();
+        });
+        one.read_to_end(&mut back).unwrap();
+        assert_eq!(
+            (&there[..], &back[..]),
+            (&b"before and after"[..], &b"answer"[..]),
+            "{transport}"
+        );
+        let mut again = connect(&address, &options(transport, pinned(1, 2))).unwrap();
+        again.finish().unwrap();
+        listener.accept().unwrap();
+    }
+}

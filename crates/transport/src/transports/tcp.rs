@@ -242,7 +242,11 @@ impl Stream {
         let start = Instant::now();
         loop {
             match attempt() {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) => {}
                 done => return done,
             }
             let timeout_ms = self.timeout_ms.load(Ordering::Relaxed);
@@ -304,7 +308,7 @@ impl ByteStream for Stream {
         let ms =
             timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(0).max(1));
         self.timeout_ms.store(ms, Ordering::Relaxed);
-        let slice = timeout.unwrap_or(CHECK_INTERVAL).clamp(MIN_SLICE, CHECK_INTERVAL);
+        let slice = slice(timeout);
         self.socket.set_read_timeout(Some(slice))?;
         self.socket.set_write_timeout(Some(slice))
     }
@@ -328,3 +332,11 @@ impl ByteStream for Stream {
 
 /// The shortest wait that the kernel is told.
 const MIN_SLICE: Duration = Duration::from_millis(1);
+
+/// How long the kernel waits at a time: at most the interval of checks, and so long that a number
+/// of waits is the limit.
+fn slice(limit: Option<Duration>) -> Duration {
+    let limit = limit.unwrap_or(CHECK_INTERVAL).max(MIN_SLICE);
+    let count = limit.as_nanos().div_ceil(CHECK_INTERVAL.as_nanos());
+    limit / u32::try_from(count).unwrap_or(u32::MAX)
+}
