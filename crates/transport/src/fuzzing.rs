@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use keys::SecretKey;
 use keys::noise::Ephemeral;
+use records::{ChangedRecord, Cipher, Opened, Opener, Record};
 use zeroize::Zeroizing;
 
 use crate::files::Receiver;
@@ -16,7 +17,6 @@ use crate::net::Connection;
 use crate::protocol::file::{FromReceiver, FromSender};
 use crate::protocol::handshake::{Initiator, Mode, PREFIX_LEN, REPLY_LEN, REQUEST_LEN, answer};
 use crate::protocol::handshake::{Refusal, Session};
-use crate::protocol::records::{ChangedRecord, Opened, Opener};
 use crate::protocol::relay;
 use crate::stream::{ByteStream, PathStatistics};
 
@@ -80,8 +80,13 @@ pub fn records(chunks: &[Vec<u8>], pieces: &[u16], change: impl Fn(&[u8]) -> Vec
     let (one, two) = sessions();
     let (mut sealer, mut stream) = (one.sealer, Vec::new());
     let chunks = chunks.iter().filter(|chunk| !chunk.is_empty());
-    chunks.clone().for_each(|chunk| sealer.seal(chunk, &mut stream));
-    sealer.seal(&[], &mut stream);
+    let mut record = Record::new();
+    for chunk in chunks.clone() {
+        assert_eq!(record.extend(chunk), chunk.len());
+        stream.extend(sealer.seal(&mut record));
+    }
+    record.extend(&[]);
+    stream.extend(sealer.seal(&mut record));
     let sent = chunks.flatten().copied().collect::<Vec<u8>>();
     let changed = change(&stream);
     let mut received = Vec::new();
@@ -187,12 +192,13 @@ fn ephemeral(number: u8) -> Ephemeral {
 }
 
 fn connect() -> (Initiator, [u8; REQUEST_LEN]) {
-    let (initiator, hello) = Initiator::new(&secret(1), &secret(2).public(), ephemeral(3));
+    let (initiator, hello) =
+        Initiator::new(&secret(1), &secret(2).public(), Cipher::fastest(), ephemeral(3));
     (initiator, *hello.last_chunk().expect("a hello is longer"))
 }
 
 fn answered(request: &[u8; REQUEST_LEN]) -> Option<(Session, [u8; 1 + REPLY_LEN])> {
-    answer(&secret(2), request, |_| true, ephemeral(4)).ok()
+    answer(&secret(2), request, |_| true, Cipher::fastest(), ephemeral(4)).ok()
 }
 
 fn sessions() -> (Session, Session) {

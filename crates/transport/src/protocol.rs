@@ -3,5 +3,4 @@
 
 pub(crate) mod file;
 pub(crate) mod handshake;
-pub(crate) mod records;
 pub(crate) mod relay;

@@ -7,13 +7,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use keys::PublicKey;
-use zeroize::Zeroize as _;
+use records::{MAX_CHUNK_LEN, Opened, Opener, Record, Sealer};
 
 use crate::choice::{Chosen, Decision};
 use crate::error::{Error, Step};
 use crate::process::Process;
 use crate::protocol::handshake::{ACCEPTED, HandshakeError, REFUSED, Refusal, Session};
-use crate::protocol::records::{MAX_CHUNK_LEN, Opened, Opener, Sealer};
 use crate::stream::{ByteStream, PathStatistics};
 use crate::transports::{Transport, named};
 
@@ -38,10 +37,9 @@ pub struct Reader {
 /// The half of a connection that writes.
 pub struct Writer {
     shared: Arc<Shared>,
-    sealer: Option<Sealer>,
+    sealer: Option<Box<Sealer>>,
     /// What was written and not sent.
-    buffer: Vec<u8>,
-    record: Vec<u8>,
+    record: Record,
     state: WriterState,
 }
 
@@ -94,7 +92,13 @@ impl Connection {
     /// A connection that a handshake protects.
     pub(crate) fn secure(stream: Arc<dyn ByteStream>, name: String, session: Session) -> Self {
         let Session { sealer, opener, peer } = session;
-        Self::new(stream, name, Some(peer), Some(sealer), Opening::Noise(Box::new(opener)))
+        Self::new(
+            stream,
+            name,
+            Some(peer),
+            Some(Box::new(sealer)),
+            Opening::Noise(Box::new(opener)),
+        )
     }
 
     /// A connection without encryption of its own. The answer to the end that has connected is
@@ -109,7 +113,7 @@ impl Connection {
         stream: Arc<dyn ByteStream>,
         name: String,
         peer: Option<PublicKey>,
-        sealer: Option<Sealer>,
+        sealer: Option<Box<Sealer>>,
         opening: Opening,
     ) -> Self {
         let shared = Arc::new(Shared {
@@ -124,11 +128,10 @@ impl Connection {
             timeout_ms: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
         });
-        let (buffer, record) = (Vec::with_capacity(MAX_CHUNK_LEN), Vec::new());
-        let state = WriterState::Open;
+        let (record, state) = (Record::new(), WriterState::Open);
         Self {
             reader: Reader { shared: shared.clone(), opening },
-            writer: Writer { shared, sealer, buffer, record, state },
+            writer: Writer { shared, sealer, record, state },
         }
     }
 
@@ -309,9 +312,8 @@ impl Writer {
         self.shared.process.check()?;
         self.flush()?;
         if let Some(sealer) = &mut self.sealer {
-            self.record.clear();
-            sealer.seal(&[], &mut self.record);
-            let ended = self.shared.write_all(&self.record, &mut self.state);
+            let end = sealer.seal(&mut self.record);
+            let ended = self.shared.write_all(end, &mut self.state);
             if !self.shared.has_ended.load(Ordering::Relaxed) {
                 ended?;
             }
@@ -331,21 +333,7 @@ impl Writer {
     }
 
     fn flush_if_open(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() { Ok(()) } else { self.flush() }
-    }
-
-    /// Sends one chunk.
-    fn send(&mut self, chunk: &[u8]) -> io::Result<()> {
-        match &mut self.sealer {
-            Some(sealer) => {
-                self.record.clear();
-                sealer.seal(chunk, &mut self.record);
-                self.shared.write_all(&self.record, &mut self.state)?;
-            }
-            None => self.shared.write_all(chunk, &mut self.state)?,
-        }
-        self.shared.sent.fetch_add(chunk.len() as u64, Ordering::Relaxed);
-        Ok(())
+        if self.record.is_empty() { Ok(()) } else { self.flush() }
     }
 
     fn check_open(&self) -> io::Result<()> {
@@ -361,13 +349,13 @@ impl Writer {
 impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.check_open()?;
-        if self.buffer.is_empty() && bytes.len() >= MAX_CHUNK_LEN {
-            self.send(&bytes[..MAX_CHUNK_LEN])?;
+        if self.sealer.is_none() && self.record.is_empty() && bytes.len() >= MAX_CHUNK_LEN {
+            self.shared.write_all(&bytes[..MAX_CHUNK_LEN], &mut self.state)?;
+            self.shared.sent.fetch_add(MAX_CHUNK_LEN as u64, Ordering::Relaxed);
             return Ok(MAX_CHUNK_LEN);
         }
-        let count = bytes.len().min(MAX_CHUNK_LEN - self.buffer.len());
-        self.buffer.extend_from_slice(&bytes[..count]);
-        if self.buffer.len() == MAX_CHUNK_LEN {
+        let count = self.record.extend(bytes);
+        if self.record.is_full() {
             self.flush()?;
         }
         Ok(count)
@@ -375,14 +363,17 @@ impl Write for Writer {
 
     fn flush(&mut self) -> io::Result<()> {
         self.check_open()?;
-        if self.buffer.is_empty() {
+        let len = self.record.len();
+        if len == 0 {
             return Ok(());
         }
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let sent = self.send(&buffer);
-        buffer.zeroize();
-        self.buffer = buffer;
-        sent
+        let bytes = match &mut self.sealer {
+            Some(sealer) => sealer.seal(&mut self.record),
+            None => self.record.take_plain(),
+        };
+        self.shared.write_all(bytes, &mut self.state)?;
+        self.shared.sent.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -393,7 +384,6 @@ impl Drop for Writer {
         if is_open && !std::thread::panicking() {
             let _ = self.finish();
         }
-        self.buffer.zeroize();
     }
 }
 

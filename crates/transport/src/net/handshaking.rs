@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use keys::PublicKey;
 use keys::noise::Ephemeral;
+use records::{Cipher, Opened};
 use zeroize::Zeroizing;
 
 use super::connection::Connection;
@@ -15,7 +16,6 @@ use crate::protocol::handshake::{
     ACCEPTED, CONFIRM, HandshakeError, Initiator, Mode, PREFIX_LEN, REFUSED, REPLY_LEN,
     REQUEST_LEN, Refusal, answer,
 };
-use crate::protocol::records::Opened;
 use crate::stream::ByteStream;
 
 /// How long it may take until the other end has read that there is no room.
@@ -37,7 +37,7 @@ pub(super) fn initiate(
         return Ok(Connection::plain(stream, name, false));
     };
     let peer = expected(peers, &name)?;
-    let (initiator, hello) = Initiator::new(identity, peer, ephemeral()?);
+    let (initiator, hello) = Initiator::new(identity, peer, Cipher::fastest(), ephemeral()?);
     steps.send(Step::Hello, &hello)?;
     match steps.receive::<1>(Step::Answer)?[0] {
         ACCEPTED => {}
@@ -77,7 +77,8 @@ pub(super) fn respond(
         (Mode::Noise, Security::Insecure) => Err(steps.refuse(HandshakeError::NoiseRefused)),
         (Mode::Noise, Security::Noise { identity, peers }) => {
             let request = steps.receive::<REQUEST_LEN>(Step::Request)?;
-            let answered = answer(identity, &request, |key| peers.admit(key), ephemeral()?);
+            let answered =
+                answer(identity, &request, |key| peers.admit(key), Cipher::fastest(), ephemeral()?);
             let (mut session, reply) = answered.map_err(|error| steps.refuse(error))?;
             if !has_room() {
                 return Err(steps.refuse(HandshakeError::Busy));

@@ -122,9 +122,14 @@ fn crowd(
     let options = options(transport, client);
     let ask = |told: std::sync::mpsc::Sender<bool>| {
         let served = match connect(&address, &options) {
-            Ok(mut connection) => connection.read_exact(&mut [0]).map_err(|error| {
-                Error::of(&error).map_or_else(|| error.to_string(), |error| format!("{error:?}"))
-            }),
+            Ok(mut connection) => {
+                let read = connection.read_exact(&mut [0]);
+                connection.closer().close();
+                read.map_err(|error| {
+                    let own = Error::of(&error).map(|error| format!("{error:?}"));
+                    own.unwrap_or_else(|| error.to_string())
+                })
+            }
             Err(error) => Err(format!("{error:?}")),
         };
         if let Err(error) = &served {

@@ -4,29 +4,30 @@
 //! | from | message | bytes |
 //! |---|---|---|
 //! | who connects | `"SNDRTRPT"` 01, mode: 0 plain, 1 Noise | 10 |
-//! | | mode 1: Noise's first message (e, es, s, ss), whose payload is its identity key | 128 |
-//! | who answers | mode 0: 0. Mode 1: 0, and Noise's second message (e, ee, se) | 1, 49 |
+//! | | mode 1: Noise's first message (e, es, s, ss): its identity key, its fastest cipher | 129 |
+//! | who answers | mode 0: 0. Mode 1: 0, and Noise's second message (e, ee, se): cipher | 1, 50 |
 //! | | or a refusal, not authenticated: 1, reason | 2 |
 //! | who connects | mode 1: the first record, which proves that its first message is new | 19 |
 
 use keys::noise::{Ephemeral, TAG_LEN};
 use keys::{PublicKey, SecretKey};
-use snow::{HandshakeState, StatelessTransportState};
-
-use super::records::{Opener, Sealer};
+use records::{Cipher, Opener, Record, Sealer};
+use snow::HandshakeState;
+use zeroize::Zeroizing;
 
 const MAGIC: &[u8; 8] = b"SNDRTRPT";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const KEY_LEN: usize = 32;
+const CIPHER_LEN: usize = 1;
 
 /// The length of what comes first.
 pub(crate) const PREFIX_LEN: usize = 10;
 
 /// The length of Noise's first message.
-pub(crate) const REQUEST_LEN: usize = KEY_LEN + 2 * (KEY_LEN + TAG_LEN);
+pub(crate) const REQUEST_LEN: usize = KEY_LEN + 2 * (KEY_LEN + TAG_LEN) + CIPHER_LEN;
 
 /// The length of Noise's second message, which follows a status of 0.
-pub(crate) const REPLY_LEN: usize = KEY_LEN + TAG_LEN;
+pub(crate) const REPLY_LEN: usize = KEY_LEN + CIPHER_LEN + TAG_LEN;
 
 /// The answer's first byte: the handshake goes on.
 pub(crate) const ACCEPTED: u8 = 0;
@@ -193,9 +194,17 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    fn new(noise: StatelessTransportState, peer: PublicKey) -> Self {
-        let noise = std::sync::Arc::new(noise);
-        Self { sealer: Sealer::new(noise.clone()), opener: Opener::new(noise), peer }
+    /// Of a handshake that is complete, at the end that has connected or at the other one.
+    fn new(
+        mut noise: HandshakeState,
+        peer: PublicKey,
+        cipher: Cipher,
+        has_connected: bool,
+    ) -> Self {
+        let (there, back) = noise.dangerously_get_raw_split();
+        let (there, back) = (Zeroizing::new(there), Zeroizing::new(back));
+        let (sent, received) = if has_connected { (there, back) } else { (back, there) };
+        Self { sealer: Sealer::new(cipher, &sent), opener: Opener::new(cipher, &received), peer }
     }
 }
 
@@ -209,6 +218,7 @@ impl std::fmt::Debug for Session {
 pub(crate) struct Initiator {
     noise: HandshakeState,
     peer: PublicKey,
+    fastest: Cipher,
 }
 
 impl std::fmt::Debug for Initiator {
@@ -219,18 +229,22 @@ impl std::fmt::Debug for Initiator {
 
 impl Initiator {
     /// Begins a handshake with the end that has the key `peer`; also returns what to send.
+    /// `fastest` is the fastest cipher here.
     pub(crate) fn new(
         own: &SecretKey,
         peer: &PublicKey,
+        fastest: Cipher,
         ephemeral: Ephemeral,
     ) -> (Self, [u8; PREFIX_LEN + REQUEST_LEN]) {
         let mut noise = state(own, Some(peer), ephemeral);
         let mut hello = [0; PREFIX_LEN + REQUEST_LEN];
         hello[..PREFIX_LEN].copy_from_slice(&Mode::Noise.prefix());
-        let written = noise.write_message(&own.public().to_bytes(), &mut hello[PREFIX_LEN..]);
+        let mut payload = [cipher_byte(fastest); KEY_LEN + CIPHER_LEN];
+        payload[..KEY_LEN].copy_from_slice(&own.public().to_bytes());
+        let written = noise.write_message(&payload, &mut hello[PREFIX_LEN..]);
         // A public key is not weak, so each shared secret depends on both.
         debug_assert_eq!(written, Ok(REQUEST_LEN));
-        (Self { noise, peer: *peer }, hello)
+        (Self { noise, peer: *peer, fastest }, hello)
     }
 
     /// Ends the handshake with Noise's second message; also returns the first record, which is to
@@ -242,12 +256,17 @@ impl Initiator {
         mut self,
         reply: &[u8; REPLY_LEN],
     ) -> Result<(Session, Vec<u8>), HandshakeError> {
-        let read = self.noise.read_message(reply, &mut [0; TAG_LEN]);
+        let mut payload = [0; CIPHER_LEN + TAG_LEN];
+        let read = self.noise.read_message(reply, &mut payload);
         read.map_err(|_| HandshakeError::WrongReply)?;
-        let noise = self.noise.into_stateless_transport_mode();
-        let mut session = Session::new(noise.map_err(|_| HandshakeError::WrongReply)?, self.peer);
-        let mut confirm = Vec::new();
-        session.sealer.seal(&CONFIRM, &mut confirm);
+        // The other end takes one that is not the fastest here only if it is for any processor.
+        let cipher =
+            parse_cipher(payload[0]).filter(|cipher| *cipher == self.fastest.common(*cipher));
+        let cipher = cipher.ok_or(HandshakeError::WrongReply)?;
+        let mut session = Session::new(self.noise, self.peer, cipher, true);
+        let mut confirm = Record::new();
+        confirm.extend(&CONFIRM);
+        let confirm = session.sealer.seal(&mut confirm).to_vec();
         Ok((session, confirm))
     }
 }
@@ -255,8 +274,9 @@ impl Initiator {
 /// The plaintext of the first record of the end that has connected.
 pub(crate) const CONFIRM: [u8; 1] = [0];
 
-/// Answers Noise's first message from an end whose key is admitted. Returns the answer, its status
-/// included. The message may be a replay until the first record has come and is [`CONFIRM`].
+/// Answers Noise's first message from an end whose key is admitted. `fastest` is the fastest cipher
+/// here. Returns the answer, its status included. The message may be a replay until the first
+/// record has come and is [`CONFIRM`].
 ///
 /// # Errors
 /// When the message is not one for this end from such an end.
@@ -264,24 +284,40 @@ pub(crate) fn answer(
     own: &SecretKey,
     request: &[u8; REQUEST_LEN],
     admit: impl FnOnce(&PublicKey) -> bool,
+    fastest: Cipher,
     ephemeral: Ephemeral,
 ) -> Result<(Session, [u8; 1 + REPLY_LEN]), HandshakeError> {
     let mut noise = state(own, None, ephemeral);
-    let mut identity = [0; KEY_LEN + TAG_LEN];
-    if noise.read_message(request, &mut identity).is_err() {
+    let mut payload = [0; KEY_LEN + CIPHER_LEN + TAG_LEN];
+    if noise.read_message(request, &mut payload).is_err() {
         return Err(HandshakeError::OtherKeyExpected(Box::new(own.public())));
     }
-    let proven = identity.first_chunk().and_then(|key| PublicKey::from_bytes(key).ok());
+    let proven = payload.first_chunk().and_then(|key| PublicKey::from_bytes(key).ok());
     let proven = proven.filter(|key| noise.get_remote_static() == Some(&key.x25519()[..]));
     let peer = proven.ok_or(HandshakeError::NotProven)?;
     if !admit(&peer) {
         return Err(HandshakeError::Unknown(Box::new(peer)));
     }
+    let theirs = parse_cipher(payload[KEY_LEN]).ok_or(HandshakeError::NotProven)?;
+    let cipher = fastest.common(theirs);
     let mut reply = [ACCEPTED; 1 + REPLY_LEN];
     // It fails if the other end's ephemeral key has a small order.
-    noise.write_message(&[], &mut reply[1..]).map_err(|_| HandshakeError::NotProven)?;
-    let noise = noise.into_stateless_transport_mode().map_err(|_| HandshakeError::NotProven)?;
-    Ok((Session::new(noise, peer), reply))
+    let written = noise.write_message(&[cipher_byte(cipher)], &mut reply[1..]);
+    written.map_err(|_| HandshakeError::NotProven)?;
+    Ok((Session::new(noise, peer, cipher, false), reply))
+}
+
+fn cipher_byte(cipher: Cipher) -> u8 {
+    match cipher {
+        Cipher::Aes256Gcm => 1,
+        Cipher::ChaCha20Poly1305 => 2,
+    }
+}
+
+fn parse_cipher(byte: u8) -> Option<Cipher> {
+    [Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305]
+        .into_iter()
+        .find(|cipher| cipher_byte(*cipher) == byte)
 }
 
 /// The state before the first message, of the end that connects if it knows its peer's key.
@@ -293,9 +329,12 @@ fn state(own: &SecretKey, peer: Option<&PublicKey>, ephemeral: Ephemeral) -> Han
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::records::Opened;
+    use records::Opened;
+
     use super::*;
-    use zeroize::Zeroizing;
+
+    const AES: Cipher = Cipher::Aes256Gcm;
+    const CHACHA: Cipher = Cipher::ChaCha20Poly1305;
 
     fn secret(number: u8) -> SecretKey {
         SecretKey::new(&[number; 32])
@@ -307,7 +346,7 @@ pub(crate) mod tests {
 
     fn connect(from: u8, to: u8) -> (Initiator, [u8; REQUEST_LEN]) {
         let (initiator, hello) =
-            Initiator::new(&secret(from), &secret(to).public(), ephemeral(from + 100));
+            Initiator::new(&secret(from), &secret(to).public(), AES, ephemeral(from + 100));
         (initiator, *hello.last_chunk().unwrap())
     }
 
@@ -318,7 +357,7 @@ pub(crate) mod tests {
         own_ephemeral: u8,
     ) -> Result<(Session, [u8; 1 + REPLY_LEN]), HandshakeError> {
         let admitted = secret(admitted).public();
-        answer(&secret(by), request, |key| *key == admitted, ephemeral(own_ephemeral))
+        answer(&secret(by), request, |key| *key == admitted, AES, ephemeral(own_ephemeral))
     }
 
     /// Both ends after a handshake.
@@ -350,6 +389,34 @@ pub(crate) mod tests {
         assert_eq!((one.peer, two.peer), (secret(2).public(), secret(1).public()));
     }
 
+    /// Ends on processors that prefer other ciphers understand each other.
+    #[test]
+    fn both_ends_take_one_cipher() {
+        for [first, second] in [[AES, AES], [AES, CHACHA], [CHACHA, AES], [CHACHA, CHACHA]] {
+            let (own, other) = (secret(1), secret(2));
+            let (initiator, hello) = Initiator::new(&own, &other.public(), first, ephemeral(3));
+            let request = hello.last_chunk().unwrap();
+            let answered = answer(&other, request, |_| true, second, ephemeral(4));
+            let (mut two, reply) = answered.unwrap();
+            let (_, confirm) = initiator.finish(reply.last_chunk().unwrap()).unwrap();
+            assert_eq!(opened(&mut two, &confirm), Some(CONFIRM.to_vec()), "{first:?}, {second:?}");
+        }
+    }
+
+    /// An answer with a cipher that this end did not offer, or with none.
+    #[test]
+    fn another_cipher_is_refused() {
+        for (byte, is_taken) in [(1, false), (2, true), (0, false), (3, false)] {
+            let (own, other) = (secret(1), secret(2));
+            let (initiator, hello) = Initiator::new(&own, &other.public(), CHACHA, ephemeral(3));
+            let mut noise = state(&other, None, ephemeral(4));
+            noise.read_message(&hello[PREFIX_LEN..], &mut [0; 100]).unwrap();
+            let mut reply = [0; REPLY_LEN];
+            noise.write_message(&[byte], &mut reply).unwrap();
+            assert_eq!(initiator.finish(&reply).is_ok(), is_taken, "{byte}");
+        }
+    }
+
     #[test]
     fn the_prefix_says_the_mode() {
         for mode in [Mode::Plain, Mode::Noise] {
@@ -360,7 +427,7 @@ pub(crate) mod tests {
                 let error = Mode::parse(&changed).unwrap_err();
                 match at {
                     0..8 => assert_eq!(error, HandshakeError::NotATransport),
-                    8 => assert_eq!(error, HandshakeError::Version(3)),
+                    8 => assert_eq!(error, HandshakeError::Version(0)),
                     _ => assert!(matches!(error, HandshakeError::Mode(_))),
                 }
             }
@@ -410,7 +477,8 @@ pub(crate) mod tests {
     fn nobody_states_the_key_of_another() {
         let mut noise = state(&secret(1), Some(&secret(2).public()), ephemeral(5));
         let mut request = [0; REQUEST_LEN];
-        noise.write_message(&secret(3).public().to_bytes(), &mut request).unwrap();
+        let payload = [&secret(3).public().to_bytes()[..], &[1]].concat();
+        noise.write_message(&payload, &mut request).unwrap();
         assert_eq!(answered(2, &request, 3, 9).unwrap_err(), HandshakeError::NotProven);
     }
 }

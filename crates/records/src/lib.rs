@@ -1,0 +1,47 @@
+//! A stream of bytes as encrypted records, for connections whose handshake has given both ends a
+//! secret for each direction. `docs/protocols/transport.md` specifies them.
+//!
+//! A record is its length (two bytes, big-endian) and a chunk of up to 65,519 bytes, encrypted with
+//! its number. An empty chunk is the end of the stream: a stream that stops before was cut. Every
+//! 2^22 records the key changes.
+//!
+//! Both ends encrypt and decrypt in place: what is written is copied once into a record, and once
+//! out of it.
+//!
+//! ```
+//! use sunder_records::{Cipher, Opened, Opener, Record, Sealer};
+//!
+//! let cipher = Cipher::fastest();
+//! let mut sealer = Sealer::new(cipher, &[7; 32]);
+//! let mut record = Record::new();
+//! record.extend(b"hello");
+//! let sealed = sealer.seal(&mut record).to_vec();
+//!
+//! let mut opener = Opener::new(cipher, &[7; 32]);
+//! opener.space()[..sealed.len()].copy_from_slice(&sealed);
+//! opener.filled(sealed.len());
+//! assert_eq!(opener.poll(), Ok(Opened::Data));
+//! let mut data = [0; 9];
+//! let len = opener.read(&mut data);
+//! assert_eq!(&data[..len], b"hello");
+//! ```
+
+mod cipher;
+mod opener;
+mod sealer;
+
+pub use cipher::{Cipher, TAG_LEN};
+pub use opener::{ChangedRecord, Opened, Opener};
+pub use sealer::{Record, Sealer};
+
+/// The maximum length of a chunk.
+pub const MAX_CHUNK_LEN: usize = 65_535 - TAG_LEN;
+
+/// The length of what is before an encrypted chunk.
+const HEADER_LEN: usize = 2;
+
+/// The maximum length of a record.
+const MAX_RECORD_LEN: usize = HEADER_LEN + MAX_CHUNK_LEN + TAG_LEN;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! Making records.
+
+use zeroize::Zeroizing;
+
+use crate::cipher::{Cipher, Keys, TAG_LEN};
+use crate::{HEADER_LEN, MAX_CHUNK_LEN, MAX_RECORD_LEN};
+
+/// A record while its chunk is collected. Wiped when dropped; what was sealed is encrypted.
+pub struct Record {
+    /// Room for the header, and the chunk.
+    bytes: Zeroizing<Vec<u8>>,
+    is_sealed: bool,
+}
+
+impl Record {
+    /// An empty one.
+    pub fn new() -> Self {
+        let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_RECORD_LEN));
+        bytes.resize(HEADER_LEN, 0);
+        Self { bytes, is_sealed: false }
+    }
+
+    /// Appends bytes to the chunk, as many as there is room for. Returns how many. One that was
+    /// sealed begins anew.
+    pub fn extend(&mut self, bytes: &[u8]) -> usize {
+        if self.is_sealed {
+            self.bytes.truncate(HEADER_LEN);
+            self.is_sealed = false;
+        }
+        let count = bytes.len().min(MAX_CHUNK_LEN - self.len());
+        self.bytes.extend_from_slice(&bytes[..count]);
+        count
+    }
+
+    /// The length of the chunk, which is not sealed yet.
+    pub fn len(&self) -> usize {
+        if self.is_sealed { 0 } else { self.bytes.len() - HEADER_LEN }
+    }
+
+    /// Whether there is nothing in the chunk.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether there is no room in the chunk.
+    pub fn is_full(&self) -> bool {
+        self.len() == MAX_CHUNK_LEN
+    }
+
+    /// The chunk as it is, for a connection without encryption. It begins anew after that.
+    pub fn take_plain(&mut self) -> &[u8] {
+        self.extend(&[]);
+        self.is_sealed = true;
+        &self.bytes[HEADER_LEN..]
+    }
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Record {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Record").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// Makes the records of one direction.
+pub struct Sealer(Keys);
+
+impl Sealer {
+    /// With the secret of the direction, which only this sealer and the peer's opener use.
+    pub fn new(cipher: Cipher, secret: &[u8; 32]) -> Self {
+        Self(Keys::new(cipher, secret))
+    }
+
+    /// Encrypts the chunk, as the next record. Returns the record's bytes. An empty chunk is the
+    /// end of the stream.
+    ///
+    /// # Panics
+    /// After 2^64 records.
+    pub fn seal<'a>(&mut self, record: &'a mut Record) -> &'a [u8] {
+        record.extend(&[]);
+        record.is_sealed = true;
+        let bytes = &mut record.bytes;
+        let len = u16::try_from(bytes.len() - HEADER_LEN + TAG_LEN).expect("a chunk fits a record");
+        bytes[..HEADER_LEN].copy_from_slice(&len.to_be_bytes());
+        let tag = self.0.seal(&mut bytes[HEADER_LEN..]);
+        bytes.extend_from_slice(tag.as_ref());
+        bytes
+    }
+
+    #[cfg(test)]
+    pub(crate) fn skip_to(&mut self, number: u64) {
+        self.0.skip_to(number);
+    }
+}
+
+impl std::fmt::Debug for Sealer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Sealer(..)")
+    }
+}
