@@ -49,7 +49,9 @@ fn exit_code(result: Result<(), Failure>) -> ExitCode {
     let code = signals::code().unwrap_or_else(|| failure.code());
     if !failure.message().is_empty() {
         console::error(failure.message());
-        if std::env::args_os().any(|argument| argument == "--json") {
+        let has = |word: &str| std::env::args_os().any(|argument| argument == word);
+        // With `-`, standard output is a file's.
+        if has("--json") && !has("-") {
             console::json_error(failure.message(), code);
         }
     }
