@@ -228,7 +228,7 @@ fn full_disk() {
     let output = sending.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("the receiver says: cannot write a: No space left"), "{said}");
+    assert!(said.contains("the receiver says: cannot write a: the disk is full"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     fs::remove_file(pair.path("out/other")).unwrap();
     let sent = succeeded(&pair.send("a", &data, &[]).wait_with_output().unwrap());

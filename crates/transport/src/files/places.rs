@@ -11,7 +11,15 @@ use crate::net::{Closer, Connection, source};
 #[derive(Debug)]
 pub struct Places {
     max: usize,
-    taken: Mutex<Vec<Taken>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The number of the next place: no two have the same.
+    next: u64,
+    /// Oldest first.
+    taken: Vec<Taken>,
 }
 
 #[derive(Debug)]
@@ -31,26 +39,30 @@ pub struct Place {
 impl Places {
     /// So many places.
     pub fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, taken: Mutex::default() })
+        Arc::new(Self { max, state: Mutex::default() })
     }
 
     /// Takes a place for a connection. `None` if there is none: tell its sender by
     /// [`Receiver::refuse`](super::Receiver::refuse).
     pub fn take(self: &Arc<Self>, connection: &Connection) -> Option<Place> {
-        let source = source(connection.peer_addr().ip());
-        let mut taken = self.lock();
-        if taken.len() >= self.max {
-            let sources: Vec<IpAddr> = taken.iter().map(|taken| taken.source).collect();
-            let closed = taken.remove(to_close(&sources, source)?);
+        self.take_for(source(connection.peer_addr().ip()), connection)
+    }
+
+    fn take_for(self: &Arc<Self>, source: IpAddr, connection: &Connection) -> Option<Place> {
+        let mut state = self.lock();
+        if state.taken.len() >= self.max {
+            let sources: Vec<IpAddr> = state.taken.iter().map(|taken| taken.source).collect();
+            let closed = state.taken.remove(to_close(&sources, source)?);
             closed.closer.close();
         }
-        let number = taken.last().map_or(0, |last| last.number + 1);
-        taken.push(Taken { number, source, closer: connection.closer() });
+        let number = state.next;
+        state.next += 1;
+        state.taken.push(Taken { number, source, closer: connection.closer() });
         Some(Place { places: self.clone(), number })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Taken>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -65,13 +77,15 @@ fn to_close(taken: &[IpAddr], source: IpAddr) -> Option<usize> {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.lock().retain(|taken| taken.number != self.number);
+        self.places.lock().taken.retain(|taken| taken.number != self.number);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::{Listener, connect};
+    use crate::options::{Choice, Options, Security};
 
     #[test]
     fn a_source_with_fewer_places_gets_the_newest_of_the_one_with_the_most() {
@@ -87,5 +101,24 @@ mod tests {
         assert_eq!(to_close(&of(&[1, 1, 2, 2]), new(1)), None);
         assert_eq!(to_close(&of(&[1, 1, 1, 1]), new(1)), None);
         assert_eq!(to_close(&[], new(1)), None);
+    }
+
+    /// A connection that was closed for another one gives back its own place, which it has no more.
+    #[test]
+    fn there_are_never_more_than_the_maximum() {
+        let options = Options::new(Security::Insecure);
+        let listener = Listener::bind("127.0.0.1:0", &options).unwrap();
+        let address = listener.local_addr().to_string();
+        let options = Options { transport: Choice::Named("tcp"), ..options };
+        let connection = connect(&address, &options).unwrap();
+        let places = Places::new(2);
+        let take = |number| places.take_for([192, 0, 2, number].into(), &connection);
+        let [first, second] = [take(1), take(1)].map(Option::unwrap);
+        let third = take(2).unwrap();
+        drop(second);
+        assert_eq!(places.lock().taken.len(), 2);
+        assert!(take(1).is_none() && take(2).is_none());
+        drop((first, third));
+        assert!(places.lock().taken.is_empty());
     }
 }

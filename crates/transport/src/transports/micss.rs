@@ -31,6 +31,9 @@ const TARGET: &str = "127.0.0.1:1";
 /// How long a channel may be silent before the stream ends with an error.
 const LOST_CHANNEL_TIMEOUT_S: u32 = 30;
 
+const CHANNEL_FAILED: &str =
+    "a channel of micss has failed, was refused, or was changed on the way";
+
 /// How long it may take to find out whether a channel's server can be reached.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -169,12 +172,11 @@ impl<R: Send + Sync> Channels<R> {
                     io::ErrorKind::ConnectionRefused => String::from("nobody listens there"),
                     _ => failed.to_string(),
                 };
-                let text = format!("channel {} ({address}): {why}", place + 1);
+                let text = format!("{CHANNEL_FAILED}: channel {} ({address}): {why}", place + 1);
                 return io::Error::new(failed.kind(), text);
             }
         }
-        let text = "a channel of micss has failed, was refused, or was changed on the way";
-        io::Error::new(error.kind(), text)
+        io::Error::new(error.kind(), CHANNEL_FAILED)
     }
 }
 
