@@ -197,7 +197,7 @@ static void broken_connections(void) {
     sunder_listener_close(pair.listener);
 
     /* Nobody listens there any more; and a name that has no address. */
-    FAILS_NULL(sunder_connect(address, client), SUNDER_UNREACHABLE, "refused");
+    FAILS_NULL(sunder_connect(address, client), SUNDER_UNREACHABLE, "nobody listens there");
     FAILS_NULL(sunder_connect("127.0.0.1", client), SUNDER_USAGE, "127.0.0.1");
     FAILS_NULL(sunder_connect("host.invalid:1", client), SUNDER_UNREACHABLE, "host.invalid");
     sunder_options_free(server);
