@@ -171,7 +171,9 @@ fn explain(step: Step, source: &io::Error) -> String {
         io::ErrorKind::NetworkUnreachable => {
             "this host has no route there: check the address, and that the network is up"
         }
-        io::ErrorKind::AddrInUse => "another program listens there: choose another port",
+        io::ErrorKind::AddrInUse if step == Step::Listen => {
+            "another program listens there: choose another port"
+        }
         io::ErrorKind::AddrNotAvailable if step == Step::Listen => {
             "this host does not have the address"
         }

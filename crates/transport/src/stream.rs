@@ -30,6 +30,11 @@ pub trait ByteStream: Send + Sync {
     /// Ends it at once. Whoever reads or writes gets an error.
     fn close(&self);
 
+    /// Whether threads of this process work for it, which do not exist in one that was forked.
+    fn has_threads(&self) -> bool {
+        true
+    }
+
     /// Limits how long each read or write waits from now on.
     ///
     /// # Errors

@@ -310,7 +310,7 @@ fn datagram_count((bytes, size): (&[u8], usize)) -> usize {
 }
 
 /// Whether an error says that a buffer of socket or device is full.
-fn is_full(error: libc::c_int) -> bool {
+pub(crate) fn is_full(error: libc::c_int) -> bool {
     matches!(error, libc::EAGAIN | libc::ENOBUFS)
 }
 

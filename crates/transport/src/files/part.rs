@@ -40,7 +40,7 @@ pub(super) enum PartError {
 fn explain(source: &io::Error) -> String {
     let words = match source.kind() {
         io::ErrorKind::NotFound => "its directory is not there any more",
-        io::ErrorKind::PermissionDenied => "the directory belongs to somebody else",
+        io::ErrorKind::PermissionDenied => "its user may not write to the directory",
         io::ErrorKind::ReadOnlyFilesystem => "the directory's file system is read-only",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "the disk is full; make room there"

@@ -50,14 +50,19 @@ impl Places {
 
     fn take_for(self: &Arc<Self>, source: IpAddr, connection: &Connection) -> Option<Place> {
         let mut state = self.lock();
+        let mut closed = None;
         if state.taken.len() >= self.max {
             let sources: Vec<IpAddr> = state.taken.iter().map(|taken| taken.source).collect();
-            let closed = state.taken.remove(to_close(&sources, source)?);
-            closed.closer.close();
+            closed = Some(state.taken.remove(to_close(&sources, source)?));
         }
         let number = state.next;
         state.next += 1;
         state.taken.push(Taken { number, source, closer: connection.closer() });
+        drop(state);
+        // This may wait for a moment.
+        if let Some(closed) = closed {
+            closed.closer.close();
+        }
         Some(Place { places: self.clone(), number })
     }
 

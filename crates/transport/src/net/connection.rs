@@ -389,12 +389,10 @@ impl Drop for Writer {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let is_of_kernel = matches!(self.stream.transport(), "tcp" | "mptcp");
-        if is_of_kernel || !self.process.is_other() {
-            return;
+        if self.stream.has_threads() && self.process.is_other() {
+            // They may have held its locks when this process was forked.
+            std::mem::forget(self.stream.clone());
         }
-        // Its threads do not exist here, and may have held its locks when this process was forked.
-        std::mem::forget(self.stream.clone());
     }
 }
 

@@ -250,7 +250,7 @@ impl Shared {
     fn accept_datagrams(self: &Arc<Self>) {
         let Sources::Sockets(_, udp) = &self.sources else { return };
         loop {
-            // While there is none, the endpoints are told so, and refuse.
+            // Without room connections stay in the backlog. When that is full, endpoints refuse.
             while !self.accepted.wait_for_room(ROOM_TIMEOUT) {}
             match udp.accept() {
                 Ok(stream) => self.begin(&stream, None),

@@ -1,7 +1,7 @@
 //! Connections whose handshake is under way. Their number is limited, in total and for each source,
 //! so that those that only connect keep nobody out.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -107,16 +107,19 @@ impl PendingConnections {
 impl State {
     /// The source of which a connection has to end before one of `source` is added, if one has to.
     fn full_source(&self, source: IpAddr) -> Option<IpAddr> {
-        let count = |source| self.entries.iter().filter(|entry| entry.source == source).count();
-        if count(source) >= MAX_OF_SOURCE {
+        let mut counts = HashMap::new();
+        for entry in &self.entries {
+            *counts.entry(entry.source).or_insert(0) += 1;
+        }
+        let own = counts.get(&source).copied().unwrap_or(0);
+        if own >= MAX_OF_SOURCE {
             return Some(source);
         }
         if self.entries.len() < MAX_PENDING {
             return None;
         }
-        let crowded =
-            self.entries.iter().map(|entry| entry.source).max_by_key(|source| count(*source))?;
-        Some(if count(crowded) > count(source) { crowded } else { source })
+        let (crowded, most) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        Some(if most > own { crowded } else { source })
     }
 
     /// Ends the oldest connection of a source whose first message has not come in this time.

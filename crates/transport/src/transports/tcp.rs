@@ -304,6 +304,10 @@ impl ByteStream for Stream {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 
+    fn has_threads(&self) -> bool {
+        false
+    }
+
     fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         let ms =
             timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(0).max(1));

@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::driver::{Driver, ONLY};
 use super::now;
 use super::stream::Stream;
-use crate::socket::Socket;
+use crate::socket::{Socket, is_full};
 
 /// The time from an ICMP error, which is not authentic, until it ends the attempt to connect.
 const ICMP_ERROR_WAIT: Duration = Duration::from_secs(1);
@@ -50,7 +50,11 @@ impl Reachability {
         let socket = UdpSocket::bind(any)?;
         socket.set_nonblocking(true)?;
         socket.connect(peer)?;
-        socket.send(&UNKNOWN_DATAGRAM)?;
+        match socket.send(&UNKNOWN_DATAGRAM) {
+            // A full buffer says nothing of the peer.
+            Err(error) if !error.raw_os_error().is_some_and(is_full) => return Err(error),
+            _ => {}
+        }
         Ok(Self { socket, failed: None })
     }
 
