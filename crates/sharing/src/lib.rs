@@ -45,7 +45,7 @@ pub mod tamper;
 mod wipe;
 
 pub use combination::Combination;
-pub use random::{Generator, RandomError, RandomSource};
+pub use random::{Generator, RandomError, RandomSource, Seed};
 pub use scheme::{MAX_SHARES, Scheme, Sharing, SharingError};
 pub use share::Share;
 pub use split::{CoordinatesError, JoinError, Joiner, SplitError, Splitter};

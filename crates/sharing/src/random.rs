@@ -15,14 +15,18 @@
 //! What this means for secrecy: with the seeded generator, shares fewer than the threshold say
 //! nothing about the secret to an attacker who cannot tell AES-128's output from random. That is a
 //! computational claim. With the operating system's source the claim is information-theoretic, as
-//! far as that source is truly random. There is no way to hand a generator a seed.
+//! far as that source is truly random. There is no way to hand a generator a seed. It can be asked
+//! for a [`Seed`] of its own, from which the shares of one secret can be made again.
 
 mod keystream;
+mod seed;
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zeroize::Zeroizing;
+
+pub use seed::Seed;
 
 use keystream::{Keystream, SEED_LEN};
 
@@ -93,6 +97,18 @@ impl Generator {
         match &mut self.0 {
             Source::Seeded(seeded) => seeded.fill(bytes),
             Source::System => Ok(getrandom::fill(bytes)?),
+        }
+    }
+
+    /// Draws the seed of one secret's shares; `None` if this is the operating system's source,
+    /// whose claim does not rest on a cipher.
+    ///
+    /// # Errors
+    /// As [`Self::fill`].
+    pub fn seed(&mut self) -> Result<Option<Seed>, RandomError> {
+        match &mut self.0 {
+            Source::Seeded(seeded) => Seed::draw(seeded).map(Some),
+            Source::System => Ok(None),
         }
     }
 

@@ -9,7 +9,7 @@
 
 use crate::field::lagrange_weights;
 use crate::kernels::{Kernel, Weights};
-use crate::random::{Generator, RandomError};
+use crate::random::{Generator, RandomError, Seed};
 use crate::scheme::{Scheme, Sharing, SharingError};
 
 /// How many subsets of shares a [`Joiner`] remembers the weights of.
@@ -146,6 +146,24 @@ impl Splitter {
         generator: &mut Generator,
     ) -> Result<(), SplitError> {
         self.split_with(secret, shares, |share| generator.fill(share))
+    }
+
+    /// As [`Self::split`], from a seed of this secret: the same secret and seed always give the
+    /// same shares.
+    ///
+    /// # Errors
+    /// When the number or a length of the buffers is wrong. They then hold nothing of use.
+    pub fn split_from_seed(
+        &self,
+        secret: &[u8],
+        shares: &mut [&mut [u8]],
+        seed: &Seed,
+    ) -> Result<(), SplitError> {
+        let mut fill = seed.keystream();
+        self.split_with(secret, shares, |share| {
+            fill(share);
+            Ok(())
+        })
     }
 
     /// The arithmetic of [`Self::split`] alone: the first `k - 1` shares are taken as they are.

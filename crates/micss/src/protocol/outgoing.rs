@@ -1,13 +1,18 @@
 //! The sending half of a stream: payloads in, one share for each channel out. The shares that the
 //! peer has not acknowledged are kept, so that a channel whose connection is replaced can go on
-//! where the peer needs it.
+//! where the peer needs it: as shares, or as the records of which they can be made again.
+
+mod chunk;
+mod keeping;
 
 use std::collections::VecDeque;
 
-use sharing::{Generator, RandomError, Sharing, Splitter};
+use sharing::{Generator, RandomError, Seed, Sharing, Splitter};
 
 use crate::protocol::buffer::Buffer;
 use crate::protocol::memory::Lease;
+use chunk::Chunk;
+
 use crate::protocol::record::{self, HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, SMALL_RECORD};
 
 /// How many bytes of each channel's shares are kept at most. A kernel queues no more of a
@@ -50,8 +55,10 @@ pub struct Outgoing {
     plain: Buffer,
     /// The shares that are not taken, or kept, the oldest first.
     chunks: VecDeque<Chunk>,
-    /// Memory for further chunks.
+    /// Memory for the shares of further chunks, and for their records: the last one is in the
+    /// processor's cache.
     spare: Vec<Buffer>,
+    spare_plain: Vec<Buffer>,
     /// The memory of all chunks and for further ones, in bytes. A stream that keeps many chunks
     /// needs it for each record.
     held: usize,
@@ -71,22 +78,6 @@ pub struct Outgoing {
     kept: Lease,
 }
 
-/// The shares of some records that follow each other.
-struct Chunk {
-    /// How many bytes are before it, preface included.
-    start: u64,
-    /// The length of its shares.
-    len: usize,
-    /// The shares, in one part for each channel.
-    shares: Buffer,
-}
-
-impl Chunk {
-    fn end(&self) -> u64 {
-        self.start + self.len as u64
-    }
-}
-
 impl Outgoing {
     /// A sending half that shares records by `sharing`, one share for each channel. It keeps no
     /// shares.
@@ -103,6 +94,7 @@ impl Outgoing {
             plain: Buffer::default(),
             chunks: VecDeque::new(),
             spare: Vec::new(),
+            spare_plain: Vec::new(),
             held: 0,
             taken: vec![Some(0); channels],
             fewest: sharing.threshold().into(),
@@ -178,74 +170,6 @@ impl Outgoing {
         self.taken.iter().flatten().filter(|&&taken| taken >= end).count()
     }
 
-    /// Drops the shares that no channel needs any more, and those for which there is no memory, as
-    /// far as enough channels have taken them.
-    fn drop_old(&mut self) {
-        let Some(least) = self.taken.iter().flatten().copied().min() else { return };
-        let unneeded = if self.keeps { least.min(self.acknowledged) } else { least };
-        while self.chunks.len() > 1 {
-            let oldest = &self.chunks[0];
-            let (start, end) = (oldest.start, oldest.end());
-            let may_drop = end <= unneeded
-                || self.ahead_of(end) >= self.fewest
-                    && (self.end - start > MAX_KEPT || !self.may_keep());
-            if !may_drop {
-                break;
-            }
-            self.drop_oldest();
-        }
-        if let [newest] = self.chunks.make_contiguous()
-            && newest.end() <= unneeded
-        {
-            (newest.start, newest.len) = (self.end, 0);
-        }
-    }
-
-    /// Drops the oldest chunk. Its memory can be used again.
-    fn drop_oldest(&mut self) {
-        let Some(Chunk { shares, .. }) = self.chunks.pop_front() else { return };
-        if shares.len() == MAX_RECORD * self.taken.len() {
-            self.spare.push(shares);
-        } else {
-            self.held -= shares.len();
-        }
-    }
-
-    /// Gives back the memory for further chunks.
-    fn free_spare(&mut self) {
-        self.held -= self.spare.iter().map(|spare| spare.len()).sum::<usize>();
-        self.spare = Vec::new();
-    }
-
-    /// Whether there is memory for the shares that are kept: for all but the newest.
-    fn may_keep(&mut self) -> bool {
-        let newest = self.chunks.back().map_or(0, |newest| newest.shares.len());
-        if self.kept.resize(self.held - newest) {
-            return true;
-        }
-        self.free_spare();
-        self.kept.resize(self.held - newest)
-    }
-
-    /// The memory of a new chunk. If the limit is reached, it is that of the oldest chunk, if
-    /// enough channels have taken it: to give memory back and take it again would cost more than to
-    /// share.
-    fn next_buffer(&mut self) -> Buffer {
-        let len = self.room * self.taken.len();
-        let may_drop_oldest = self.room == MAX_RECORD
-            && self.chunks.front().is_some_and(|oldest| {
-                oldest.shares.len() == len && self.ahead_of(oldest.end()) >= self.fewest
-            });
-        if self.spare.is_empty() && may_drop_oldest && !self.kept.resize(self.held) {
-            self.drop_oldest();
-        }
-        let spare = if self.room == MAX_RECORD { self.spare.pop() } else { None };
-        spare.unwrap_or_else(|| {
-            self.held += len;
-            Buffer::new(len)
-        })
-    }
-
     /// A channel that is too far behind, if the stream can go on without it: what it takes next is
     /// not kept, or by so much that it is of no use.
     pub(crate) fn overtaken(&self) -> Option<usize> {
@@ -318,7 +242,7 @@ impl Outgoing {
         }
         let end = self.remaining();
         if self.plain.len() < end {
-            self.plain = Buffer::new(end);
+            self.plain = self.next_plain(self.part());
         }
         &mut self.plain[HEADER_LEN.min(end)..end]
     }
@@ -329,22 +253,13 @@ impl Outgoing {
             self.room = self.part().max(SMALL_RECORD);
         }
         self.drop_empty();
+        self.free_shares(self.chunks.len());
         let shares = self.next_buffer();
-        self.chunks.push_back(Chunk { start: self.end, len: 0, shares });
+        self.chunks.push_back(Chunk::new(self.end, shares));
         if self.plain.len() != self.room {
-            self.plain = Buffer::new(self.room);
+            self.plain = self.next_plain(self.room);
         }
         self.drop_old();
-    }
-
-    /// Drops the newest chunk if there is nothing in it.
-    fn drop_empty(&mut self) {
-        if let Some(newest) = self.chunks.back()
-            && newest.len == 0
-        {
-            self.held -= newest.shares.len();
-            self.chunks.pop_back();
-        }
     }
 
     /// Whether there is memory for records of this length.
@@ -383,11 +298,13 @@ impl Outgoing {
         let before = std::mem::take(&mut self.before);
         let room = (part - start).checked_sub(HEADER_LEN + before.len());
         assert!(room.is_some_and(|room| len <= room), "the payload has room for {room:?} bytes");
+        let seed = if before.is_empty() { self.seed()? } else { None };
         let record = &mut self.plain[..HEADER_LEN + len];
         if self.records {
             record::protect(kind, record, &mut self.generator)?;
         }
         let record = &record[if self.records { 0 } else { HEADER_LEN }..];
+        let len_of_record = record.len();
         let newest = self.chunks.back_mut().expect("there is one");
         let mut views: Vec<&mut [u8]> = newest
             .shares
@@ -395,22 +312,35 @@ impl Outgoing {
             .map(|share| {
                 let (clear, share) = share[start..].split_at_mut(before.len());
                 clear.copy_from_slice(&before);
-                &mut share[..record.len()]
+                &mut share[..len_of_record]
             })
             .collect();
-        self.splitter.split(record, &mut views, &mut self.generator).map_err(
-            |error| match error {
-                sharing::SplitError::Random(error) => error,
-                wrong => unreachable!("one buffer a share, as long as the record: {wrong}"),
-            },
-        )?;
-        newest.len += before.len() + record.len();
-        self.end += (before.len() + record.len()) as u64;
+        let split = match &seed {
+            Some(seed) => self.splitter.split_from_seed(record, &mut views, seed),
+            None => self.splitter.split(record, &mut views, &mut self.generator),
+        };
+        split.map_err(|error| match error {
+            sharing::SplitError::Random(error) => error,
+            wrong => unreachable!("one buffer a share, as long as the record: {wrong}"),
+        })?;
+        self.held -= newest.size();
+        let unfit = newest.add_record(&mut self.plain, len_of_record, seed);
+        self.held += newest.size() + unfit.as_ref().map_or(0, |unfit| unfit.len());
+        newest.len += before.len() + len_of_record;
+        self.spare_plain.extend(unfit);
+        self.end += (before.len() + len_of_record) as u64;
         self.preface += before.len() as u64;
         if Some(len) == room {
             self.room = MAX_RECORD;
         }
         Ok(())
+    }
+
+    /// The seed of the next record, if shares are kept and it is worth making them again.
+    fn seed(&mut self) -> Result<Option<Seed>, RandomError> {
+        let is_long = self.part() == MAX_RECORD && self.plain.len() == MAX_RECORD;
+        let may_add = self.chunks.back().is_some_and(Chunk::may_add_record);
+        if self.keeps && is_long && may_add { self.generator.seed() } else { Ok(None) }
     }
 
     /// Makes a record of data, as [`Self::seal`], which requests an acknowledgement now and then.
@@ -479,6 +409,7 @@ impl Outgoing {
     /// position, which is [possible](Self::can_rejoin).
     pub(crate) fn rejoin(&mut self, channel: usize, position: u64) {
         self.taken[channel] = Some(position + self.preface);
+        self.make_again(channel);
     }
 
     /// Whether no channel has begun to take the newest chunk.
@@ -546,6 +477,7 @@ impl Outgoing {
         if let Some(taken) = &mut self.taken[channel] {
             *taken += len as u64;
             assert!(*taken <= self.end, "no more than there is");
+            self.make_again(channel);
         }
     }
 

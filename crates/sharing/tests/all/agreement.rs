@@ -2,7 +2,8 @@
 
 use sunder_sharing::kernels::Kernel;
 use sunder_sharing::{
-    CoordinatesError, JoinError, Joiner, Scheme, Share, Sharing, SharingError, SplitError, Splitter,
+    CoordinatesError, Generator, JoinError, Joiner, Scheme, Share, Sharing, SharingError,
+    SplitError, Splitter,
 };
 
 use crate::textbook::{
@@ -53,6 +54,32 @@ fn the_split_at_any_coordinates_is_the_textbooks() {
             subset.iter().map(|&i| (at[i], expected[i].as_slice())).unzip();
         assert_eq!(join(Sharing::shamir(k8, 255).unwrap(), &places, &views), secret);
     }
+}
+
+/// The shares of a seed are the same each time, join, and differ from those of another seed. The
+/// operating system's source has no seeds.
+#[test]
+fn shares_are_made_again_from_a_seed() {
+    let mut rng = TestRng::new(6);
+    let mut generator = Generator::seeded().unwrap();
+    for sharing in sharings(5) {
+        let secret = rng.bytes(100_003);
+        let [first, second] = [(); 2].map(|()| generator.seed().unwrap().unwrap());
+        let [once, again, other] = [&first, &first, &second].map(|seed| {
+            let mut shares = vec![vec![0; secret.len()]; sharing.shares().into()];
+            let mut views: Vec<&mut [u8]> = shares.iter_mut().map(|share| &mut share[..]).collect();
+            Splitter::new(sharing).split_from_seed(&secret, &mut views, seed).unwrap();
+            shares
+        });
+        let name = name(sharing);
+        assert_eq!(once, again, "{name}");
+        assert_eq!(once != other, sharing.threshold() > 1, "{name}");
+        let from = usize::from(sharing.shares() - sharing.threshold());
+        let views: Vec<&[u8]> = once[from..].iter().map(|share| &share[..]).collect();
+        let places: Vec<u8> = (1..=sharing.shares()).skip(from).collect();
+        assert_eq!(join(sharing, &places, &views), secret, "{name}");
+    }
+    assert!(Generator::system().seed().unwrap().is_none());
 }
 
 fn join(sharing: Sharing, coordinates: &[u8], shares: &[&[u8]]) -> Vec<u8> {
@@ -184,7 +211,7 @@ fn wrong_buffers_to_split_into() {
     let split = |lens: &[usize]| {
         let mut shares: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
         let mut views: Vec<&mut [u8]> = shares.iter_mut().map(Vec::as_mut_slice).collect();
-        splitter.split(b"secret", &mut views, &mut sunder_sharing::Generator::system())
+        splitter.split(b"secret", &mut views, &mut Generator::system())
     };
     assert!(split(&[6, 6, 6]).is_ok());
     assert!(matches!(split(&[6, 6]), Err(SplitError::WrongCount { expected: 3, found: 2 })));
@@ -220,7 +247,7 @@ fn wrong_shares_to_join() {
 /// The allocating calls: shares carry their coordinates, and join in any order.
 #[test]
 fn shares_join_by_their_coordinates() {
-    let mut generator = sunder_sharing::Generator::seeded().unwrap();
+    let mut generator = Generator::seeded().unwrap();
     let secret = b"any bytes at all";
     for sharing in sharings(5) {
         let shares = sharing.split(secret, &mut generator).unwrap();

@@ -67,6 +67,33 @@ fn shares_are_kept_until_they_are_acknowledged() {
     assert!(outgoing.chunks.is_empty() && outgoing.spare.is_empty());
 }
 
+/// Bulk is kept as records: the shares of one channel's length, not of all. Those of the operating
+/// system's source cannot be made again, and are kept themselves.
+#[test]
+fn records_are_kept_in_place_of_their_shares() {
+    let generators = [Generator::seeded().unwrap(), Generator::system()];
+    for (generator, most) in generators.into_iter().zip([1, 3]) {
+        let mut outgoing = Outgoing::new(Sharing::shamir(2, 3).unwrap(), generator);
+        outgoing.keep();
+        let mut sent = Vec::new();
+        // Also several records in a chunk, before a channel has taken it.
+        while outgoing.end < 40 * MAX_RECORD as u64 {
+            for len in [40_000, 5_000, 1_000] {
+                send(&mut outgoing, len);
+                (0..2).for_each(|channel| _ = take(&mut outgoing, channel));
+            }
+            sent.extend(take(&mut outgoing, 2));
+        }
+        let kept = outgoing.held / MAX_RECORD;
+        assert!(kept >= 40 * most && kept <= 40 * most + 9, "{kept}");
+        for position in [MAX_RECORD + 7, 3] {
+            outgoing.rejoin(2, position as u64);
+            assert!(take(&mut outgoing, 2) == sent[position..]);
+        }
+        assert!(outgoing.held / MAX_RECORD <= kept + 6, "one after another");
+    }
+}
+
 /// A peer that acknowledges nothing, and a channel that takes nothing.
 #[test]
 fn a_bounded_number_of_shares_is_kept() {
