@@ -40,6 +40,9 @@ pub struct Channel {
     /// What the client sends before the handshake, where the server's port is one of several
     /// protocols ([`Handle::hand_over`](crate::server::Handle::hand_over)); empty from a file.
     pub preamble: &'static [u8],
+    /// The longest segment of TCP, in bytes; `None`, as from a file: the system's. For paths that
+    /// lose longer packets and do not say so.
+    pub max_segment: Option<u32>,
 }
 
 /// A server, as a client's configuration has it.

@@ -12,7 +12,7 @@ mod measured;
 mod racing;
 
 pub(crate) use auto::{Chosen, choose};
-pub use decide::{Candidate, Decision, decide};
+pub use decide::{Basis, Candidate, Decision, decide};
 pub(crate) use examine::measure;
 pub use examine::{Examined, examine};
 pub(crate) use racing::connect_or_tcp;

@@ -15,7 +15,7 @@ mod tests;
 
 pub use places::{Place, Places};
 pub use receive::{ReceiveError, Received, Receiver};
-pub use send::{SendError, Sent, send};
+pub use send::{Preferences, SendError, Sent, send};
 
 use std::time::Duration;
 

@@ -27,6 +27,10 @@ pub struct Options {
     pub buffer: Option<usize>,
     /// Whether [`Choice::Auto`] is TCP, as a transport over UDP has just failed.
     pub avoids_udp: bool,
+    /// Whether TCP sends, and asks the other end for, only packets that every path of IPv6 carries:
+    /// 1,280 bytes. For a path that may lose longer ones without an ICMP message, which the kernel
+    /// does not find out unless `net.ipv4.tcp_mtu_probing` allows it.
+    pub has_short_segments: bool,
     /// Whether a transport that does not repair losses may be used although the path has some.
     pub accept_loss: bool,
     /// How long connecting may take, for each address of a name.
@@ -48,6 +52,7 @@ impl Options {
             congestion: None,
             buffer: None,
             avoids_udp: false,
+            has_short_segments: false,
             accept_loss: false,
             connect_timeout: CONNECT_TIMEOUT,
             handshake_timeout: Duration::from_secs(10),

@@ -162,7 +162,8 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(said).unwrap();
         });
-        let channel = Channel { server, source: None, device: None, preamble: b"" };
+        let channel =
+            Channel { server, source: None, device: None, preamble: b"", max_segment: None };
         let answer = service::runtime().unwrap().block_on(ask(&channel));
         speaker.join().unwrap();
         answer
@@ -183,7 +184,8 @@ mod tests {
     #[test]
     fn who_does_not_listen_refuses() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let channel = Channel { server, source: None, device: None, preamble: b"" };
+        let channel =
+            Channel { server, source: None, device: None, preamble: b"", max_segment: None };
         let answers = service::runtime().unwrap().block_on(ask_all(vec![channel.clone(), channel]));
         for answer in answers {
             let finding = answer.finding("channel 1", server);

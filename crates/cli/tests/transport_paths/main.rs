@@ -3,7 +3,8 @@
 //! Without user namespaces and `/dev/net/tun`, prints that the tests were skipped.
 //!
 //! `cargo test --package sunder-cli --test transport_paths -- --ignored` also lets a path die for
-//! longer than an end waits, and compares `auto` with TCP, which takes minutes.
+//! longer than an end waits, compares `auto` with TCP, and tries all transports over paths of all
+//! MTUs, which takes minutes.
 
 mod auto;
 mod breaks;
@@ -11,8 +12,11 @@ mod channels;
 #[path = "../emulation/mod.rs"]
 mod emulation;
 mod faults;
+mod mtu;
+mod relay;
 
 use std::fs;
+use std::net::Ipv6Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Output, Stdio};
@@ -37,7 +41,8 @@ fn main() -> ExitCode {
         test("a_file_crosses_three_links_by_micss", channels::file),
         test("a_channel_of_micss_that_dies_is_an_error_in_time", channels::channel_that_dies),
         test("a_transfer_waits_while_its_path_fails", short_failure),
-        test("a_path_that_loses_long_packets_is_used_by_all_over_udp", long_packets),
+        test("a_path_that_loses_long_packets_is_used_by_all", mtu::some_mtus),
+        test("a_hole_that_opens_in_mid_transfer_is_passed", mtu::hole),
         test("a_stopped_sender_goes_on_when_it_is_started_again", breaks::stopped_sender),
         test("a_sender_goes_on_when_its_receiver_is_started_again", breaks::stopped_receiver),
         test("a_full_disk_is_named_and_the_transfer_goes_on_later", full_disk),
@@ -51,10 +56,12 @@ fn main() -> ExitCode {
             faults::reordered_and_doubled,
         ),
         test("a_million_datagrams_of_strangers_change_nothing", faults::million_datagrams),
+        test("a_relay_connects_nobody_to_a_receiver_that_is_gone", relay::waiting_that_is_over),
         test("auto_goes_on_by_tcp_where_udp_is_blocked", auto::blocked),
         test("auto_goes_on_by_tcp_where_udp_is_throttled", auto::policed),
         test("auto_uses_udp_again_after_an_outage", auto::outage),
         test("auto_is_compared_with_tcp", auto::compared).with_ignored_flag(true),
+        test("paths_of_all_mtus_are_used_by_all", mtu::all_mtus).with_ignored_flag(true),
         test("a_path_that_was_dead_for_long_is_used_again", long_failure).with_ignored_flag(true),
     ];
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
@@ -65,6 +72,8 @@ struct Pair {
     network: Network,
     directory: tempfile::TempDir,
     receiver: Process,
+    /// Of the receiver.
+    address: String,
     /// What follows `sunder transport send FILE`.
     options: Vec<String>,
 }
@@ -72,16 +81,28 @@ struct Pair {
 impl Pair {
     /// `conditions` are those of the link, both ways.
     fn new(conditions: &str) -> Self {
+        Self::over(conditions, 1500, false)
+    }
+
+    /// `mtu` is that of the hosts' devices.
+    fn over(conditions: &str, mtu: u32, is_ipv6: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let topology = format!(
             "measure = {{ driver = \"accuracy\", values = {{}} }}\n\
-             [hosts.sender]\n[hosts.receiver]\n\
-             [links.a]\nhosts = [\"sender\", \"receiver\"]\nboth = {{ {conditions} }}\n"
+             [hosts]\nsender.ipv6 = {is_ipv6}\nreceiver.ipv6 = {is_ipv6}\n\
+             [links.a]\nhosts = [\"sender\", \"receiver\"]\nmtu = {mtu}\n\
+             both = {{ {conditions} }}\n"
         );
         let network = network(&topology, directory.path());
         fs::create_dir(directory.path().join("out")).unwrap();
-        let (receiver, options) = start(&network, &directory);
-        Self { network, directory, receiver, options }
+        let address = network.address("receiver", "a").unwrap();
+        let address = if is_ipv6 {
+            format!("[{}]", Ipv6Addr::from((0xfd00 << 112) | u128::from(address.to_bits())))
+        } else {
+            address.to_string()
+        };
+        let (receiver, options) = start(&network, &directory, &address);
+        Self { network, directory, receiver, address, options }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -115,9 +136,12 @@ impl Pair {
     }
 }
 
-fn start(network: &Network, directory: &tempfile::TempDir) -> (Process, Vec<String>) {
+fn start(
+    network: &Network,
+    directory: &tempfile::TempDir,
+    address: &str,
+) -> (Process, Vec<String>) {
     let host = network.host("receiver").unwrap();
-    let address = network.address("receiver", "a").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
     command.args(["transport", "receive", "--out", "out", "--listen", &format!("{address}:7000")]);
     // The same key again when it is started again.
@@ -157,22 +181,6 @@ fn long_path() {
         // It may have fallen back.
         println!("{name}: {sent}");
         assert!(start.elapsed() < Duration::from_secs(15), "{name}: {:?}", start.elapsed());
-    }
-}
-
-/// Over UDP: that TCP finds this out, the system has to allow (`net.ipv4.tcp_mtu_probing`).
-fn long_packets() {
-    for max_len in [1280, 1420, 1492] {
-        let pair = Pair::new(&format!("rate_mbit = 50, delay_ms = 10, max_len = {max_len}"));
-        for transport in ["burst", "sabul", "quic"] {
-            let data = pattern(3_000_000);
-            let start = Instant::now();
-            let sending = pair.send(transport, &data, &["--transport", transport]);
-            let sent = succeeded(&sending.wait_with_output().unwrap());
-            println!("{max_len} {transport}: {sent}");
-            assert!(fs::read(pair.path("out").join(transport)).unwrap() == data);
-            assert!(start.elapsed() < Duration::from_secs(5), "{transport}: {:?}", start.elapsed());
-        }
     }
 }
 

@@ -181,7 +181,7 @@ fn remote(table: &Table<'_>, found: Option<usize>, integrity: Integrity) -> Opti
 fn channel(table: &Table<'_>) -> Option<Channel> {
     let server = table.require("server").and_then(|server| server.parsed());
     let Uplink { source, device } = uplink(table);
-    Some(Channel { server: server?, source, device, preamble: b"" })
+    Some(Channel { server: server?, source, device, preamble: b"", max_segment: None })
 }
 
 fn uplink(table: &Table<'_>) -> Uplink {

@@ -18,10 +18,13 @@ use crate::config::Channel;
 /// If the system refuses one of these, such as the mark without `CAP_NET_ADMIN`, or the connection
 /// fails.
 pub async fn connect(channel: &Channel, mark: Option<u32>) -> io::Result<TcpStream> {
-    let Channel { server, source, device, preamble } = channel;
+    let Channel { server, source, device, preamble, max_segment } = channel;
     let socket = if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     if let Some(mark) = mark {
         SockRef::from(&socket).set_mark(mark)?;
+    }
+    if let Some(max_segment) = max_segment {
+        SockRef::from(&socket).set_tcp_mss(*max_segment)?;
     }
     if let Some(device) = device {
         socket.bind_device(Some(device.as_bytes()))?;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cache::{Cache, now};
-use super::decide::{CHOSEN_FROM, Decision, decide};
+use super::decide::{Basis, CHOSEN_FROM, Decision, decide};
 use super::examine::without_udp;
 use super::known::Known;
 use super::racing::{HEAD_START, Racing};
@@ -142,13 +142,9 @@ impl<'a> Choosing<'a> {
         // Takes some milliseconds, in which the hello is on its way.
         let ahead = own.clone();
         let _ = thread::Builder::new().name("auto".into()).spawn(ahead);
-        let mut measures_rates = false;
         let measured = probing.and_then(|probing| {
             probing.run(
-                |measured| {
-                    measures_rates = self.needs_rates(&measured.path(&own(), earlier));
-                    measures_rates
-                },
+                |measured| self.needs_rates(&measured.path(&own(), earlier)),
                 || {
                     racing.tcp.connected_after().is_none_or(|connected_after| {
                         let patience = (connected_after * UDP_PATIENCE).max(MIN_UDP_PATIENCE);
@@ -157,14 +153,14 @@ impl<'a> Choosing<'a> {
                 },
             )
         });
-        let (path, losses) = if let Ok(Some(measured)) = measured {
-            (measured.path(&own(), earlier), measured.losses())
+        let (path, losses, has_rates) = if let Ok(Some(measured)) = measured {
+            let has_rates = measured.up.is_some() && measured.down.is_some();
+            (measured.path(&own(), earlier), measured.losses(), has_rates)
         } else {
             let connected = racing.tcp.connected_after().unwrap_or_else(|| started_at.elapsed());
-            (without_udp(connected, &own()), Losses::default())
+            (without_udp(connected, &own()), Losses::default(), false)
         };
         let now = now();
-        let has_rates = measures_rates && path.udp_passes;
         let mut known = None;
         let cache = self.cache.clone();
         cache.update(|paths| {
@@ -220,10 +216,11 @@ impl<'a> Choosing<'a> {
 
     fn decided(self, known: &Known, now: u64, racing: Option<Racing>) -> Chosen {
         let path = &known.path;
-        let mut decision =
-            decide(transport_names(), path, self.exchange, self.is_secure, |transport| {
-                known.correction(transport, now)
-            });
+        let (has_rates, losses) = (known.has_rates, known.losses(now));
+        let basis = Basis { has_up: has_rates, has_down: has_rates, losses };
+        let correction = |transport: &str| known.correction(transport, now);
+        let (names, exchange) = (transport_names(), self.exchange);
+        let mut decision = decide(names, path, &basis, exchange, self.is_secure, correction);
         if !known.has_rates && path.udp_passes {
             let is_ready = |name: &str| racing.is_none() || Racing::has(name);
             self.choose_without_rates(&mut decision, known, now, is_ready);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::model::{Exchange, Path, Unusable, predict};
+use crate::probe::Losses;
 
 /// The transports among which the choice is: the others give something else than time, or nothing
 /// that these do not give.
@@ -38,11 +39,23 @@ pub struct Decision {
     pub candidates: Vec<Candidate>,
 }
 
-/// Chooses from the transports `names`. `correction`: see [`Candidate::correction`]; 1 if nothing
-/// is known.
+/// What was measured of a path, beside its round-trip time. The rest is assumed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Basis {
+    /// Whether the rate to the server was measured.
+    pub has_up: bool,
+    /// Whether the rate from the server was measured.
+    pub has_down: bool,
+    /// The packets by which the loss was measured.
+    pub losses: Losses,
+}
+
+/// Chooses from the transports `names`. `basis` is for the reason. `correction`: see
+/// [`Candidate::correction`]; 1 if nothing is known.
 pub fn decide(
     names: impl Iterator<Item = &'static str>,
     path: &Path,
+    basis: &Basis,
     exchange: Exchange,
     is_secure: bool,
     correction: impl Fn(&str) -> f64,
@@ -69,7 +82,7 @@ pub fn decide(
         }
         (None, None) => ("tcp", None, "nothing is known of any transport".to_owned()),
     };
-    let reason = format!("{reason} ({})", describe(path));
+    let reason = format!("{reason} ({})", describe(path, basis));
     Decision { transport, predicted, reason, candidates }
 }
 
@@ -89,15 +102,26 @@ fn choose(fastest: &Candidate, tcp: &Candidate) -> (&'static str, Option<Duratio
     }
 }
 
-/// The path in a few words.
-fn describe(path: &Path) -> String {
+/// The path in a few words: what was measured, and what is assumed.
+fn describe(path: &Path, basis: &Basis) -> String {
     let round_trip = path.round_trip.as_secs_f64() * 1e3;
     if !path.udp_passes {
         return format!("round trip {round_trip:.1} ms, UDP does not pass");
     }
-    let mbit = |rate: f64| rate * 8e-6;
-    let (up, down, loss) = (mbit(path.up.rate), mbit(path.down.rate), path.loss * 100.0);
-    format!("round trip {round_trip:.1} ms, {up:.0} Mbit/s up, {down:.0} down, loss {loss:.3} %")
+    let (up, down, loss) = (path.up.rate * 8e-6, path.down.rate * 8e-6, path.loss * 100.0);
+    let rates = match (basis.has_up, basis.has_down) {
+        (true, true) => format!("{up:.0} Mbit/s up, {down:.0} down"),
+        (true, false) => format!("{up:.0} Mbit/s up, down not measured"),
+        (false, true) => format!("up not measured, {down:.0} Mbit/s down"),
+        (false, false) => format!("rates not measured: {up:.0} Mbit/s assumed"),
+    };
+    let Losses { sent, lost } = basis.losses;
+    let loss = if sent.round() > 0.0 {
+        format!("{lost:.0} of {sent:.0} packets lost: {loss:.3} % assumed")
+    } else {
+        format!("loss not measured: {loss:.3} % assumed")
+    };
+    format!("round trip {round_trip:.1} ms, {rates}, {loss}")
 }
 
 #[cfg(test)]
@@ -115,7 +139,26 @@ mod tests {
 
     fn decide_for(path: &Path, sent: u64, rounds: u32) -> Decision {
         let exchange = Exchange { sent, received: 0, rounds };
-        decide(TRANSPORTS.into_iter(), path, exchange, true, |_| 1.0)
+        decide(TRANSPORTS.into_iter(), path, &Basis::default(), exchange, true, |_| 1.0)
+    }
+
+    #[test]
+    fn the_reason_says_what_is_assumed() {
+        let path = path(40_000, 100.0, 1e-4);
+        let reason = |basis| {
+            let exchange = Exchange { sent: 1000, received: 0, rounds: 1 };
+            decide(TRANSPORTS.into_iter(), &path, &basis, exchange, true, |_| 1.0).reason
+        };
+        let nothing = reason(Basis::default());
+        let expected = "(round trip 40.0 ms, rates not measured: 100 Mbit/s assumed, loss not \
+                        measured: 0.010 % assumed)";
+        assert!(nothing.ends_with(expected), "{nothing}");
+        let losses = Losses { sent: 160.0, lost: 2.0 };
+        let all = reason(Basis { has_up: true, has_down: true, losses });
+        let expected = "100 Mbit/s up, 100 down, 2 of 160 packets lost: 0.010 % assumed)";
+        assert!(all.ends_with(expected), "{all}");
+        let up = reason(Basis { has_up: true, has_down: false, losses });
+        assert!(up.contains("100 Mbit/s up, down not measured"), "{up}");
     }
 
     #[test]
@@ -161,7 +204,7 @@ mod tests {
         let path = path(300_000, 100.0, 0.0);
         let exchange = Exchange { sent: 3_000_000, received: 0, rounds: 1 };
         let slow = |slow: &'static [&str]| {
-            decide(TRANSPORTS.into_iter(), &path, exchange, true, |it| {
+            decide(TRANSPORTS.into_iter(), &path, &Basis::default(), exchange, true, |it| {
                 if slow.contains(&it) { 8.0 } else { 1.0 }
             })
         };
@@ -176,7 +219,8 @@ mod tests {
         let mut path = path(300_000, 100.0, 0.0);
         path.udp_passes = false;
         let exchange = Exchange { sent: 3_000_000, received: 0, rounds: 1 };
-        let decision = decide(TRANSPORTS.into_iter(), &path, exchange, true, |_| 1.0);
+        let decision =
+            decide(TRANSPORTS.into_iter(), &path, &Basis::default(), exchange, true, |_| 1.0);
         assert_eq!(decision.transport, "tcp");
         assert!(decision.reason.contains("UDP does not pass"), "{}", decision.reason);
     }
@@ -184,7 +228,10 @@ mod tests {
     #[test]
     fn without_transports_it_is_tcp() {
         let path = path(1000, 100.0, 0.0);
-        let none = decide(std::iter::empty(), &path, Exchange::default(), true, |_| 1.0);
+        let none =
+            decide(std::iter::empty(), &path, &Basis::default(), Exchange::default(), true, |_| {
+                1.0
+            });
         assert_eq!((none.transport, none.predicted), ("tcp", None));
     }
 
@@ -218,7 +265,7 @@ mod tests {
         for row in MEASURED {
             let (path, exchange) = of_row(row);
             let names = measured::TRANSPORTS.into_iter();
-            let decision = decide(names.clone(), &path, exchange, true, |_| 1.0);
+            let decision = decide(names.clone(), &path, &Basis::default(), exchange, true, |_| 1.0);
             let chosen = names.zip(row.4).find(|(name, _)| *name == decision.transport).unwrap().1;
             let best = row.4.into_iter().fold(f64::MAX, f64::min);
             // Times are rounded to 10 ms.

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::decide::{Decision, decide};
+use super::decide::{Basis, Decision, decide};
 use super::known::Known;
 use crate::address::resolve;
 use crate::error::{Error, Step};
@@ -72,7 +72,13 @@ fn examine_one(to: SocketAddr, options: &Options, exchange: Exchange) -> io::Res
         None => without_udp(tcp_connected.unwrap_or_default(), &own),
     };
     let is_secure = !matches!(options.security, Security::Insecure);
-    let decision = decide(names().map(|(name, _)| name), &path, exchange, is_secure, |_| 1.0);
+    let basis = measured.map_or(Basis::default(), |measured| Basis {
+        has_up: measured.up.is_some(),
+        has_down: measured.down.is_some(),
+        losses: measured.losses(),
+    });
+    let names = names().map(|(name, _)| name);
+    let decision = decide(names, &path, &basis, exchange, is_secure, |_| 1.0);
     Ok(Examined { address: to, measured, tcp_connected, own, path, decision, took })
 }
 

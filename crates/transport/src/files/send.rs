@@ -14,13 +14,24 @@ use crate::net::Connection;
 use crate::protocol::file::{Failure, FailureReason, FileName, FileNameError};
 use attempt::{Attempt, Outcome};
 use offered::OfferedFile;
-use successor::Successor;
+use successor::{Connect, Successor};
 
 /// How long it goes on without progress.
 const MAX_STANDSTILL: Duration = Duration::from_secs(60);
 
 /// How many connections in a row may break without progress: they will always.
 const MAX_BROKEN: u32 = 6;
+
+/// What a connection is to be like, after what has happened to those before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preferences {
+    /// The one before was over UDP, and silent or slow: see
+    /// [`Options::avoids_udp`](crate::Options::avoids_udp).
+    pub avoids_udp: bool,
+    /// One was silent: the path may lose long packets. See
+    /// [`Options::has_short_segments`](crate::Options::has_short_segments).
+    pub has_short_segments: bool,
+}
 
 /// Why a file was not sent.
 #[derive(Debug, thiserror::Error)]
@@ -101,15 +112,14 @@ pub struct Sent {
 /// made, and goes on with what the receiver does not have; the silent one goes on if it recovers
 /// before. A connection over UDP that seems to be throttled is replaced in the same way. This ends
 /// when there was no progress for a minute, or six connections in a row have broken without any.
-/// `connect` is told whether the connection before was over UDP, so that another transport is to be
-/// preferred ([`Options::avoids_udp`](crate::Options::avoids_udp)); it is called in another thread.
+/// `connect` is told what the connection is to be like; it is called in another thread.
 ///
 /// # Errors
 /// When the file cannot be read or is changed meanwhile, there is no first connection, the receiver
 /// gives up, or there was no progress for too long.
 pub fn send(
     path: &Path,
-    connect: impl Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static,
+    connect: impl Fn(Preferences) -> Result<Connection, Error> + Send + Sync + 'static,
     mut observe: impl FnMut(Event<'_>),
 ) -> Result<Sent, SendError> {
     let mut file = OfferedFile::open(path)?;
@@ -132,7 +142,7 @@ pub fn send(
             successor.note_progress();
             broken = 0;
         }
-        let (mut failed, avoids_udp) = match outcome {
+        let (mut failed, preferences) = match outcome {
             Outcome::Complete(sha256) => {
                 return Ok(Sent {
                     name: file.name,
@@ -148,7 +158,7 @@ pub fn send(
                 (connection, udp_rate) = (by, rate);
                 continue;
             }
-            Outcome::Failed { error, was_silent_over_udp } => (error, was_silent_over_udp),
+            Outcome::Failed { error, preferences } => (error, preferences),
         };
         broken += u32::from(matches!(failed, SendError::Broken(_)));
         connection = loop {
@@ -158,7 +168,7 @@ pub fn send(
             }
             let pause = successor.note_failure();
             observe(Event::Broken { error: &failed, pause });
-            match successor.wait(avoids_udp) {
+            match successor.wait(preferences) {
                 Ok(connection) => break connection,
                 Err(error) => failed = error.into(),
             }
@@ -168,7 +178,7 @@ pub fn send(
 
 /// The first connection. If the receiver is busy, it is asked again for some time; whatever else
 /// has failed was never there and cannot have broken.
-fn first_connection<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static>(
+fn first_connection<C: Connect>(
     successor: &mut Successor<C>,
     observe: &mut impl FnMut(Event<'_>),
 ) -> Result<Connection, SendError> {
@@ -182,6 +192,6 @@ fn first_connection<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'st
             }
             connected => return Ok(connected?),
         }
-        connected = successor.wait(false);
+        connected = successor.wait(Preferences::default());
     }
 }

@@ -2,7 +2,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Instant, UNIX_EPOCH};
@@ -46,10 +46,12 @@ impl Receiving {
     }
 
     fn connect(&self) -> Result<Connection, Error> {
-        self.connecting()(false)
+        self.connecting()(Preferences::default())
     }
 
-    fn connecting(&self) -> impl Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static {
+    fn connecting(
+        &self,
+    ) -> impl Fn(Preferences) -> Result<Connection, Error> + Send + Sync + 'static {
         let address = self.address.clone();
         move |_| connect(&address, &Options::new(security(1, 2)))
     }
@@ -137,8 +139,8 @@ fn a_transfer_goes_on_after_breaks() {
     let breaks = AtomicU32::new(0);
     let part = to.path().join(".a.part");
     let connecting = receiving.connecting();
-    let connect = move |avoids_udp| {
-        let connection = connecting(avoids_udp)?;
+    let connect = move |preferences| {
+        let connection = connecting(preferences)?;
         if breaks.fetch_add(1, Ordering::Relaxed) < 3 {
             let (closer, part) = (connection.closer(), part.clone());
             let before = fs::metadata(&part).map_or(0, |part| part.len());
@@ -269,10 +271,10 @@ fn a_file_that_is_changed_meanwhile_is_not_sent_as_good() {
         let path = from.path().join("a");
         fs::write(&path, pattern(1000)).unwrap();
         let (connecting, changed) = (receiving.connecting(), path.clone());
-        let connect = move |avoids_udp| {
+        let connect = move |preferences| {
             let mut file = fs::File::create(&changed).unwrap();
             std::io::Write::write_all(&mut file, &vec![7; len]).unwrap();
-            connecting(avoids_udp)
+            connecting(preferences)
         };
         let error = send(&path, connect, |_| {}).unwrap_err();
         assert!(matches!(error, SendError::Changed { .. }), "{error}");
@@ -304,8 +306,14 @@ fn another_connection_takes_the_place_of_a_silent_one() {
     let (kept, _silent) = channel();
     let receiving = silent_at_first(to.path(), kept);
     let begin = Instant::now();
+    let (connecting, is_first) = (receiving.connecting(), AtomicBool::new(true));
+    let connect = move |preferences: Preferences| {
+        let is_first = is_first.swap(false, Ordering::Relaxed);
+        assert_eq!(preferences.has_short_segments, !is_first, "long packets may be lost");
+        connecting(preferences)
+    };
     let mut silences = 0;
-    let sent = send(&path, receiving.connecting(), |event| {
+    let sent = send(&path, connect, |event| {
         silences += u32::from(matches!(event, Event::Silent { .. }));
     });
     assert_eq!((sent.unwrap().connections, silences), (2, 1));
@@ -329,13 +337,13 @@ fn a_silent_connection_that_recovers_goes_on() {
         is_asked.recv().unwrap();
         Receiver::new(&directory, false).receive(connection, |_| {}).unwrap();
     });
-    let connect = move |avoids_udp| {
+    let connect = move |preferences| {
         if connects.fetch_add(1, Ordering::Relaxed) > 0 {
             asks.send(()).unwrap();
             // The path to a new connection is broken for longer.
             thread::sleep(IDLE_TIMEOUT);
         }
-        connecting(avoids_udp)
+        connecting(preferences)
     };
     let begin = Instant::now();
     let sent = send(&path, connect, |_| {}).unwrap();
@@ -364,10 +372,10 @@ fn another_sender_of_the_same_file_takes_the_place_of_a_silent_one() {
     });
     let by = move |sender| {
         let address = address.clone();
-        move |_: bool| connect(&address, &Options::new(security(sender, 2)))
+        move |_: Preferences| connect(&address, &Options::new(security(sender, 2)))
     };
     // One that was switched off after its offer.
-    let mut silent = by(1)(false).unwrap();
+    let mut silent = by(1)(Preferences::default()).unwrap();
     let attributes = Attributes { permissions: 0o600, changed_at: (0, 0) };
     let name = FileName::parse(b"a").unwrap();
     let offer = FromSender::Offer { is_eager: true, length: 1000, attributes, name };

@@ -114,7 +114,7 @@ fn open_channels(address: &str, options: &Options) -> Result<Arc<dyn ByteStream>
     for part in address.split(',') {
         channels.extend(resolve(part)?.first());
     }
-    micss::connect(&channels)
+    micss::connect(&channels, options)
         .map_err(|error| Error::at(Step::Connect("micss"), address, error, None))
 }
 

@@ -34,8 +34,9 @@ const MAX_PORTS_TRIED: usize = 20;
 /// The pause after the system has refused to accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest pause before a relay that has failed is asked again.
-const MAX_RELAY_PAUSE: Duration = Duration::from_secs(30);
+/// The longest pause before a relay that has failed is asked again: who connects waits for 10 s at
+/// one that is back.
+const MAX_RELAY_PAUSE: Duration = Duration::from_secs(4);
 
 /// The stack of a thread for a handshake.
 const STACK_LEN: usize = 256 << 10;
@@ -250,10 +251,15 @@ impl Shared {
     fn accept_datagrams(self: &Arc<Self>) {
         let Sources::Sockets(_, udp) = &self.sources else { return };
         loop {
-            // Without room connections stay in the backlog. When that is full, endpoints refuse.
-            while !self.accepted.wait_for_room(ROOM_TIMEOUT) {}
             match udp.accept() {
-                Ok(stream) => self.begin(&stream, None),
+                Ok(stream) => {
+                    // A peer that knows that its connection is open waits for room, and more of
+                    // them in the backlog; when that is full, endpoints refuse. To others the
+                    // handshake says whether there is room.
+                    let is_open = stream.peer().is_some();
+                    while is_open && !self.accepted.wait_for_room(ROOM_TIMEOUT) {}
+                    self.begin(&stream, None);
+                }
                 Err(_) if self.is_closed.load(Ordering::Relaxed) => return,
                 Err(error) => {
                     warn!(%error, "no more connections over UDP");

@@ -29,7 +29,7 @@ pub enum Step {
 
 const NONCE: u64 = 0x0123_4567_89ab_cdef;
 const FROM: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
-#[expect(clippy::cast_possible_truncation, reason = "it is 1,452")]
+#[expect(clippy::cast_possible_truncation, reason = "it is 1,232")]
 const LENGTH: u16 = super::MAX_PACKET_LEN as u16;
 
 /// What is parsed is encoded to the same packet. The server's end answers it with no more bytes, as

@@ -5,8 +5,9 @@ use crate::model::CongestionControl;
 /// The first bytes of every packet.
 pub(super) const MAGIC: [u8; 8] = *b"\x0fSunPrb1";
 
-/// The length of every packet with padding: a path's packets of 1,500 bytes with any IP.
-pub const MAX_PACKET_LEN: usize = 1452;
+/// The length of every packet with padding: packets of 1,280 bytes with any IP, which every path of
+/// IPv6 carries. A path that loses longer ones does not seem to lose all.
+pub const MAX_PACKET_LEN: usize = 1232;
 
 /// The length of the shortest packet: magic, kind, nonce, number.
 const HEADER_LEN: usize = 19;
@@ -217,7 +218,7 @@ mod tests {
     }
 
     fn body() -> impl Strategy<Value = Body> {
-        let length = 35..=1452_u16;
+        let length = 35..=1232_u16;
         let cookie = any::<Cookie>();
         prop_oneof![
             Just(Body::Hello),

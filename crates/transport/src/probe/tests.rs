@@ -108,8 +108,8 @@ fn round_trip_and_rates_are_those_of_the_path() {
             let is_near = |rate: Option<Rate>, mbit: u64| {
                 let rate = rate.unwrap_or_else(|| panic!("{delay:?} {up} {down} {outcome:?}")).rate
                     * 8e-6
-                    * 1452.0
-                    / 1480.0;
+                    * 1232.0
+                    / 1260.0;
                 let near = mbit as f64 * 0.75..mbit as f64 * 1.25;
                 assert!(near.contains(&rate), "{rate} of {mbit} Mbit/s, {delay:?}, {up}, {down}");
             };

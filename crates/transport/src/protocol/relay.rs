@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 const MAGIC: &[u8; 8] = b"SNDRRLAY";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The length of a token.
 pub(crate) const TOKEN_LEN: usize = 16;
@@ -18,11 +18,15 @@ pub(crate) const SECRET_LEN: usize = 32;
 /// The length of the first message, of either kind.
 pub(crate) const REQUEST_LEN: usize = 10 + SECRET_LEN;
 
+/// What who waits answers when it is connected: a connection that waited may be dead.
+pub(crate) const HERE: u8 = 0;
+
 /// What a relay says with one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Answer {
-    /// Who connects is connected: what follows comes from the other party. To who waits: the same.
+    /// Who connects is connected: what follows comes from the other party. To who waits: the same,
+    /// once it has answered with [`HERE`].
     Connected = 0,
     /// To who waits: it still does.
     Waiting = 1,

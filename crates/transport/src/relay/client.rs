@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 use crate::options::{Options, Security};
-use crate::protocol::relay::{Answer, Request, SECRET_LEN, Secret, Token};
+use crate::protocol::relay::{Answer, HERE, Request, SECRET_LEN, Secret, Token};
 use crate::stream::ByteStream;
 use crate::transports::tcp;
 
-/// How long who waits may hear nothing of the relay, which says something every 15 s.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(40);
+/// How long who waits may hear nothing of the relay, which says something every 3 s. It is back
+/// while who connects still waits at the relay.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// How long the relay looks for who waits, and a little more.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -26,7 +27,7 @@ pub(crate) fn open(
 ) -> io::Result<Arc<dyn ByteStream>> {
     let stream = tcp::open(relay, options)?;
     stream.set_timeout(Some(CONNECT_TIMEOUT))?;
-    send(&*stream, &Request::Connect(token))?;
+    send(&*stream, &*Request::Connect(token).encode())?;
     let refused = |text: &str| Err(io::Error::new(io::ErrorKind::ConnectionRefused, text));
     match receive(&*stream)? {
         Answer::Connected => Ok(stream),
@@ -82,7 +83,7 @@ impl Registration {
     pub(crate) fn accept(&self, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
         let stream = self.connect(options)?;
         stream.set_timeout(Some(SILENCE_TIMEOUT))?;
-        send(&*stream, &Request::Wait(self.secret()))?;
+        send(&*stream, &*Request::Wait(self.secret()).encode())?;
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.clone());
         let answer = loop {
             match receive(&*stream)? {
@@ -92,15 +93,20 @@ impl Registration {
         };
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
         match answer {
-            Answer::Connected => Ok(stream),
+            Answer::Connected => {
+                send(&*stream, &[HERE])?;
+                Ok(stream)
+            }
             _ => Err(io::Error::other("the relay has too many connections")),
         }
     }
 
     fn connect(&self, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+        // Whoever sends cannot tell that it is this connection that is silent, and change it.
+        let options = Options { has_short_segments: true, ..options.clone() };
         let mut last = io::ErrorKind::AddrNotAvailable.into();
         for address in &self.relay {
-            match tcp::open(*address, options) {
+            match tcp::open(*address, &options) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = error,
             }
@@ -117,9 +123,8 @@ impl Registration {
     }
 }
 
-fn send(stream: &dyn ByteStream, request: &Request) -> io::Result<()> {
-    let bytes = request.encode();
-    let mut rest = &bytes[..];
+fn send(stream: &dyn ByteStream, bytes: &[u8]) -> io::Result<()> {
+    let mut rest = bytes;
     while !rest.is_empty() {
         rest = &rest[stream.write(rest)?..];
     }

@@ -20,7 +20,7 @@ use tracing::{debug, info, warn};
 
 use super::pairs::{MAX_PAIRS, Pairs};
 use super::status::{Counter, Counts, Status};
-use crate::protocol::relay::{Answer, REQUEST_LEN, Request, Token};
+use crate::protocol::relay::{Answer, HERE, REQUEST_LEN, Request, Token};
 
 /// The most connections that have not asked for anything yet, or look for who waits.
 const MAX_ARRIVING: usize = 512;
@@ -42,7 +42,10 @@ const MAX_WAITING_OF_SOURCE: usize = 32;
 
 /// How often who waits is told that it does, which also keeps address translation from forgetting
 /// the connection.
-const WAITING_INTERVAL: Duration = Duration::from_secs(15);
+const WAITING_INTERVAL: Duration = Duration::from_secs(3);
+
+/// How long who waits may take to answer when it is connected, before it counts as gone.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a pair may be silent.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -240,7 +243,8 @@ impl State {
                 let _ = stream.write_all(&[Answer::Refused as u8]).await;
                 return;
             };
-            if let Some((other, other_source)) = self.take(token).await {
+            let found = timeout_at(deadline, self.take(token)).await;
+            if let Ok(Some((other, other_source))) = found {
                 place.add(other_source);
                 if stream.write_all(&[Answer::Connected as u8]).await.is_ok() {
                     self.counts.joined.add(1);
@@ -264,7 +268,7 @@ impl State {
         }
     }
 
-    /// The connection of who waits under a token, who has been told, and its source.
+    /// The connection of who waits under a token, who has answered, and its source.
     async fn take(&self, token: Token) -> Option<(TcpStream, IpAddr)> {
         loop {
             let entry = self.lock().remove(token)?;
@@ -274,7 +278,7 @@ impl State {
             {
                 return Some((stream, entry.source));
             }
-            // It has just ended.
+            // It has ended, or does not answer.
         }
     }
 }
@@ -318,7 +322,7 @@ async fn keep(mut stream: TcpStream, mut taken: oneshot::Receiver<oneshot::Sende
         tokio::select! {
             asked = &mut taken => {
                 if let Ok(give) = asked
-                    && stream.write_all(&[Answer::Connected as u8]).await.is_ok()
+                    && timeout(ANSWER_TIMEOUT, connect_waiting(&mut stream)).await.is_ok_and(|it| it)
                 {
                     let _ = give.send(stream);
                 }
@@ -338,6 +342,14 @@ async fn keep(mut stream: TcpStream, mut taken: oneshot::Receiver<oneshot::Sende
             }
         }
     }
+}
+
+/// Tells who waits that it is connected. Returns whether it answers.
+async fn connect_waiting(stream: &mut TcpStream) -> bool {
+    let mut answer = [0];
+    stream.write_all(&[Answer::Connected as u8]).await.is_ok()
+        && stream.read_exact(&mut answer).await.is_ok()
+        && answer == [HERE]
 }
 
 /// Passes on what two parties send each other, until both have ended, one has failed, or both are

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::net::{Listener, connect};
 use crate::options::{Options, Security};
-use crate::protocol::relay::{Answer, Request, Secret};
+use crate::protocol::relay::{Answer, HERE, Request, Secret};
 use crate::{Choice, Error, Step};
 
 /// A relay, until this is dropped.
@@ -143,12 +143,37 @@ fn who_has_gone_is_not_connected() {
     // The sender is there first.
     let mut sender = ask(&relay, &*Request::Connect(secret().token()).encode());
     let mut waiting = ask(&relay, &*Request::Wait(secret()).encode());
+    take(&mut waiting);
     assert_eq!(byte(&mut sender), Answer::Connected as u8);
-    while byte(&mut waiting) != Answer::Connected as u8 {}
     sender.write_all(b"there").unwrap();
     let mut received = [0; 5];
     waiting.read_exact(&mut received).unwrap();
     assert_eq!(&received, b"there");
+}
+
+#[test]
+fn who_does_not_answer_is_not_connected() {
+    let relay = relay();
+    let secret = || Secret::new(zeroize::Zeroizing::new([7; 32]));
+    // The newest are asked first. One of them is dead, and one belongs to something else.
+    let wait = || {
+        let mut waiting = ask(&relay, &*Request::Wait(secret()).encode());
+        assert_eq!(byte(&mut waiting), Answer::Waiting as u8);
+        waiting
+    };
+    let [mut waiting, _dead, mut other] = [wait(), wait(), wait()];
+    let mut sender = ask(&relay, &*Request::Connect(secret().token()).encode());
+    while byte(&mut other) != Answer::Connected as u8 {}
+    other.write_all(&[HERE + 1]).unwrap();
+    take(&mut waiting);
+    assert_eq!(byte(&mut sender), Answer::Connected as u8);
+    relay.until(|status| status.joined == 1 && status.waiting == 0);
+}
+
+/// Waits until somebody connects, and answers.
+fn take(waiting: &mut TcpStream) {
+    while byte(waiting) != Answer::Connected as u8 {}
+    waiting.write_all(&[HERE]).unwrap();
 }
 
 /// A connection from an address of this host.
@@ -173,6 +198,7 @@ fn a_source_has_a_part_of_the_pairs() {
         }
         let token = secret(number).token();
         let mut other = ask_from(last, &relay, &*Request::Connect(token).encode());
+        take(&mut waiting);
         match byte(&mut other) {
             0 => Ok([waiting, other]),
             answer => Err(answer),

@@ -59,7 +59,10 @@ impl Transport for Micss {
 }
 
 /// Connects over these channels.
-pub(crate) fn connect(channels: &[SocketAddr]) -> io::Result<Arc<dyn ByteStream>> {
+pub(crate) fn connect(
+    channels: &[SocketAddr],
+    options: &Options,
+) -> io::Result<Arc<dyn ByteStream>> {
     use std::fmt::Write as _;
     let mut text = format!("lost_channel_timeout_s = {LOST_CHANNEL_TIMEOUT_S}\n");
     let _ = write!(text, "[[forward]]\nlisten = '127.0.0.1:0'\ntarget = '{TARGET}'\n");
@@ -69,6 +72,7 @@ pub(crate) fn connect(channels: &[SocketAddr]) -> io::Result<Arc<dyn ByteStream>
     let mut config = ClientConfig::from_toml(&text).map_err(io::Error::other)?;
     for channel in config.gateway.iter_mut().flat_map(|remote| &mut remote.channels) {
         channel.preamble = PREAMBLE;
+        channel.max_segment = tcp::max_segment(options);
     }
     // There is one stream.
     (config.pool.size, config.pool.keep) = (0, 0);

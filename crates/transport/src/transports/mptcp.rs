@@ -24,8 +24,12 @@ impl Transport for Mptcp {
     }
 
     /// Falls back to TCP if this system has no Multipath TCP, or the peer's does not answer it. The
-    /// connection then has that name.
+    /// connection then has that name. So it does if segments are to be short.
     fn connect(&self, to: SocketAddr, options: &Options) -> io::Result<Arc<dyn ByteStream>> {
+        // The length of a segment cannot be set for all paths of a connection.
+        if options.has_short_segments {
+            return tcp::connect(to, Protocol::TCP, options);
+        }
         match tcp::connect(to, Protocol::MPTCP, options) {
             Err(error) if tcp::is_unsupported(&error) => tcp::connect(to, Protocol::TCP, options),
             connected => connected,

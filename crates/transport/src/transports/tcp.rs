@@ -27,6 +27,9 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// How often the first bytes of a connection are looked at until all are there.
 const PEEK_INTERVAL: Duration = Duration::from_millis(5);
 
+/// The longest segment, with TCP's options, of a packet of IPv6 with 1,280 bytes.
+const SHORT_SEGMENT: u32 = 1220;
+
 /// Connections that wait to be accepted, in the kernel.
 const BACKLOG: i32 = 1024;
 
@@ -63,6 +66,7 @@ pub(crate) struct Connecting {
 pub(crate) fn begin(to: SocketAddr, options: &Options) -> io::Result<Connecting> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     prepare(&socket, options)?;
+    limit_segments(&socket, options)?;
     socket.set_nonblocking(true)?;
     let deadline = Instant::now() + options.connect_timeout;
     match socket.connect(&to.into()) {
@@ -103,6 +107,7 @@ pub(super) fn connect(
 ) -> io::Result<Arc<dyn ByteStream>> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(protocol))?;
     prepare(&socket, options)?;
+    limit_segments(&socket, options)?;
     socket.connect_timeout(&to.into(), options.connect_timeout)?;
     Ok(Arc::new(Stream::new(socket.into(), to)?))
 }
@@ -160,6 +165,17 @@ fn prepare(socket: &Socket, options: &Options) -> io::Result<()> {
         set_congestion(socket, name)?;
     }
     buffers::set(socket, options)
+}
+
+/// Sets the longest segment in both directions: before the socket connects, it is what this end
+/// announces, too. Later it changes nothing.
+fn limit_segments(socket: &Socket, options: &Options) -> io::Result<()> {
+    max_segment(options).map_or(Ok(()), |max| socket.set_tcp_mss(max))
+}
+
+/// The longest segment, if it is not the system's.
+pub(super) fn max_segment(options: &Options) -> Option<u32> {
+    options.has_short_segments.then_some(SHORT_SEGMENT)
 }
 
 fn set_congestion(socket: &Socket, name: &str) -> io::Result<()> {

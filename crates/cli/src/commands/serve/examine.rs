@@ -79,7 +79,8 @@ fn risks(config: &ServerConfig) -> Vec<Finding> {
 /// The finding for an address in use. If a server of streams answers there, it is taken for this
 /// one.
 fn in_use(subject: &str, address: SocketAddr, runtime: &Runtime) -> Finding {
-    let channel = Channel { server: address, source: None, device: None, preamble: b"" };
+    let channel =
+        Channel { server: address, source: None, device: None, preamble: b"", max_segment: None };
     if let Answer::Greeted(_) = runtime.block_on(ask(&channel)) {
         return Finding::ok(
             subject,

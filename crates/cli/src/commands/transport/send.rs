@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use transport::choice::Decision;
-use transport::files::{self, Event, SendError, Sent};
+use transport::files::{self, Event, Preferences, SendError, Sent};
 use transport::{Closer, Connection, Exchange, FailureReason, Options, Security, connect, names};
 
 use super::connecting::Connecting;
@@ -99,8 +99,10 @@ fn send(arguments: &Arguments, options: &Options) -> Result<Sent, Failure> {
     end_on_signal(current.clone())?;
     let (address, options, explains) =
         (arguments.address.clone(), options.clone(), arguments.explain);
-    let connecting = move |avoids_udp| {
-        let connection = connect(&address, &Options { avoids_udp, ..options.clone() })?;
+    let connecting = move |preferences| {
+        let Preferences { avoids_udp, has_short_segments } = preferences;
+        let options = Options { avoids_udp, has_short_segments, ..options.clone() };
+        let connection = connect(&address, &options)?;
         *lock(&current) = Some(connection.closer());
         if explains {
             explain(&connection);

@@ -126,7 +126,7 @@ impl Peers {
             let uplink = self.uplinks.get(place);
             let source = uplink.and_then(|uplink| uplink.source);
             let device = uplink.and_then(|uplink| uplink.device.clone());
-            Channel { server, source, device, preamble: b"" }
+            Channel { server, source, device, preamble: b"", max_segment: None }
         };
         let channels = addresses.iter().enumerate().map(channel).collect();
         let remote = Remote { channels, threshold };
@@ -222,6 +222,7 @@ mod tests {
             source: source.map(|source| source.parse().unwrap()),
             device: device.map(str::to_owned),
             preamble: b"",
+            max_segment: None,
         };
         let channels = vec![
             channel(servers[0], Some("192.0.2.20"), None),

@@ -531,7 +531,13 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
         let remote = Remote {
-            channels: vec![Channel { server, source: None, device: None, preamble: b"" }],
+            channels: vec![Channel {
+                server,
+                source: None,
+                device: None,
+                preamble: b"",
+                max_segment: None,
+            }],
             threshold: 1,
         };
         let hour = Duration::from_secs(3600);

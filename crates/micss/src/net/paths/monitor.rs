@@ -137,7 +137,8 @@ impl Monitor {
         }
         let own = connection.local_addr().ok()?.ip().to_canonical();
         let server = SocketAddr::new(peer, 9);
-        let route = Channel { server, source: Some(own), device: None, preamble: b"" };
+        let route =
+            Channel { server, source: Some(own), device: None, preamble: b"", max_segment: None };
         let name = format!("channel {} ({listener}, from {peer})", place + 1);
         let path = Path::new((place, name), Some(peer), route, Arc::clone(&self.shared.events));
         let path = Arc::new(path);

@@ -362,7 +362,8 @@ mod tests {
     fn a_change_of_usability_is_announced() {
         let events = Arc::new(PathEvents::new());
         let server = ([127, 0, 0, 1], 9).into();
-        let route = Channel { server, source: None, device: None, preamble: b"" };
+        let route =
+            Channel { server, source: None, device: None, preamble: b"", max_segment: None };
         let path = Path::new((0, String::from("channel 1")), None, route, Arc::clone(&events));
         let mut changes = events.changes();
         let errors = [

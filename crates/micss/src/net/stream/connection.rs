@@ -227,7 +227,8 @@ mod tests {
     async fn watched_connection() -> (ChannelConnection, Arc<Path>) {
         let (mut connection, _) = connection().await;
         let server = ([127, 0, 0, 1], 9).into();
-        let route = Channel { server, source: None, device: None, preamble: b"" };
+        let route =
+            Channel { server, source: None, device: None, preamble: b"", max_segment: None };
         let events = Arc::new(PathEvents::new());
         let path = Arc::new(Path::new((0, "channel 1".into()), None, route, events));
         connection.watch(&path);

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::SendError;
 use super::offered::OfferedFile;
-use super::successor::Successor;
-use crate::error::Error;
+use super::successor::{Connect, Successor};
+use super::{Preferences, SendError};
 use crate::files::{Event, IDLE_TIMEOUT, REPORT_INTERVAL, digest};
 use crate::net::{Closer, Connection, Reader, Writer};
 use crate::protocol::file::{FromReceiver, FromSender, MAX_DATA_LEN};
@@ -41,7 +40,8 @@ pub(super) enum Outcome {
     },
     Failed {
         error: SendError,
-        was_silent_over_udp: bool,
+        /// Of the next connection.
+        preferences: Preferences,
     },
 }
 
@@ -142,13 +142,13 @@ impl<'a> Attempt<'a> {
     }
 
     /// Sends the file, or what the receiver does not have of it.
-    pub(super) fn run<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static>(
+    pub(super) fn run<C: Connect>(
         &mut self,
         connection: Connection,
         successor: &mut Successor<C>,
         observe: &mut impl FnMut(Event<'_>),
     ) -> Outcome {
-        let failed = |error| Outcome::Failed { error, was_silent_over_udp: false };
+        let failed = |error| Outcome::Failed { error, preferences: Preferences::default() };
         if let Err(error) = connection.set_timeout(Some(IDLE_TIMEOUT)) {
             return failed(SendError::Broken(error));
         }
@@ -200,7 +200,11 @@ impl<'a> Attempt<'a> {
                 }
                 (.., Some(by)) => Outcome::Replaced { by, rate },
                 (_, Some(Err(error)), _) | (Some(Err(error)), ..) => {
-                    Outcome::Failed { error, was_silent_over_udp: was_silent && is_udp }
+                    let preferences = Preferences {
+                        avoids_udp: was_silent && is_udp,
+                        has_short_segments: was_silent,
+                    };
+                    Outcome::Failed { error, preferences }
                 }
                 _ => failed(SendError::Broken(io::ErrorKind::Other.into())),
             }
@@ -223,7 +227,7 @@ struct Watching<'a> {
 impl Watching<'_> {
     /// Tells what happens until both threads have ended, or another connection is there to take the
     /// place of this one, which is silent or slow: that one is returned.
-    fn run<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static>(
+    fn run<C: Connect>(
         &mut self,
         successor: &mut Successor<C>,
         observe: &mut impl FnMut(Event<'_>),
@@ -244,7 +248,9 @@ impl Watching<'_> {
                 successor.cancel();
                 continue;
             }
-            match successor.poll(self.is_udp) {
+            let preferences =
+                Preferences { avoids_udp: self.is_udp, has_short_segments: self.is_silent };
+            match successor.poll(preferences) {
                 None => {}
                 Some(Ok(connection)) => return Some(connection),
                 Some(Err(error)) => {

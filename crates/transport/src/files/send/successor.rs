@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::Preferences;
 use crate::error::Error;
 use crate::net::Connection;
 
@@ -17,6 +18,14 @@ const FIRST_REPEAT: Duration = Duration::from_millis(900);
 /// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(4);
 
+/// Makes a connection.
+pub(super) trait Connect:
+    Fn(Preferences) -> Result<Connection, Error> + Send + Sync + 'static
+{
+}
+
+impl<C: Fn(Preferences) -> Result<Connection, Error> + Send + Sync + 'static> Connect for C {}
+
 /// Makes connections in threads of their own, one at a time: the one before may still recover.
 pub(super) struct Successor<C> {
     connect: Arc<C>,
@@ -24,18 +33,27 @@ pub(super) struct Successor<C> {
     began_at: Instant,
     failures: u32,
     not_before: Instant,
+    /// Whether a connection was silent: it stays so for the whole transfer.
+    has_short_segments: bool,
 }
 
-impl<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static> Successor<C> {
+impl<C: Connect> Successor<C> {
     pub(super) fn new(connect: C) -> Self {
         let connect = Arc::new(connect);
         let now = Instant::now();
-        Self { connect, pending: None, began_at: now, failures: 0, not_before: now }
+        Self {
+            connect,
+            pending: None,
+            began_at: now,
+            failures: 0,
+            not_before: now,
+            has_short_segments: false,
+        }
     }
 
     /// The first connection.
     pub(super) fn first(&self) -> Result<Connection, Error> {
-        (self.connect)(false)
+        (self.connect)(Preferences::default())
     }
 
     /// Something has failed in the same way as before, or for the first time. Returns how long the
@@ -54,9 +72,9 @@ impl<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static> Successor
 
     /// The connection, or why there is none, as soon as that is known. Begins to connect if the
     /// pause is over.
-    pub(super) fn poll(&mut self, avoids_udp: bool) -> Option<Result<Connection, Error>> {
+    pub(super) fn poll(&mut self, preferences: Preferences) -> Option<Result<Connection, Error>> {
         if self.pending.is_none() && Instant::now() >= self.not_before {
-            self.begin(avoids_udp);
+            self.begin(preferences);
         }
         match self.pending.as_ref()?.try_recv() {
             Err(TryRecvError::Empty) => None,
@@ -74,10 +92,10 @@ impl<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static> Successor
     }
 
     /// Waits for the connection, and for the pause before.
-    pub(super) fn wait(&mut self, avoids_udp: bool) -> Result<Connection, Error> {
+    pub(super) fn wait(&mut self, preferences: Preferences) -> Result<Connection, Error> {
         if self.pending.is_none() {
             thread::sleep(self.not_before.saturating_duration_since(Instant::now()));
-            self.begin(avoids_udp);
+            self.begin(preferences);
         }
         let pending = self.pending.take();
         pending.and_then(|pending| pending.recv().ok()).unwrap_or(Err(Error::Closed))
@@ -91,12 +109,15 @@ impl<C: Fn(bool) -> Result<Connection, Error> + Send + Sync + 'static> Successor
         }
     }
 
-    fn begin(&mut self, avoids_udp: bool) {
+    fn begin(&mut self, preferences: Preferences) {
+        self.has_short_segments |= preferences.has_short_segments;
+        let preferences =
+            Preferences { has_short_segments: self.has_short_segments, ..preferences };
         let (sender, pending) = channel();
         let connect = self.connect.clone();
         // Without a thread there is no connection: the channel is closed then.
         let _ = thread::Builder::new().name("connect".into()).spawn(move || {
-            let _ = sender.send(connect(avoids_udp));
+            let _ = sender.send(connect(preferences));
         });
         (self.pending, self.began_at) = (Some(pending), Instant::now());
     }

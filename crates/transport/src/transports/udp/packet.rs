@@ -3,11 +3,15 @@
 /// What every datagram begins with.
 const MAGIC: &[u8; 4] = b"SUDG";
 
-/// The longest datagram, in bytes: what IPv6 leaves of a packet of 1,500.
-const MAX_LEN: usize = 1452;
+/// The longest datagram, in bytes: what IPv6 leaves of a packet of 1,280, which every path carries.
+/// A longer one that the path has lost would be the end of the connection.
+const MAX_LEN: usize = 1232;
 
 /// The bytes before the payload.
 const HEADER_LEN: usize = 4 + 1 + 8 + 8;
+
+/// The bytes of a packet that are not payload, with the longer headers of IPv6 and UDP.
+pub(super) const OVERHEAD: usize = HEADER_LEN + 48;
 
 /// The longest payload, in bytes.
 pub(super) const MAX_PAYLOAD: usize = MAX_LEN - HEADER_LEN;

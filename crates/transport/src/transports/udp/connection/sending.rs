@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::super::packet::MAX_PAYLOAD;
+use super::super::packet::{MAX_PAYLOAD, OVERHEAD};
 
 /// How many bytes wait to be sent.
 const CAPACITY: usize = 1 << 20;
@@ -34,7 +34,7 @@ pub(super) struct Sending {
     limit: u64,
     is_finished: bool,
     has_end_arrived: bool,
-    /// In ns for each byte.
+    /// In ns for each byte of a packet.
     interval_ns: f64,
     /// When the next datagram may be sent.
     send_at: Duration,
@@ -47,7 +47,7 @@ pub(super) struct Sending {
 }
 
 impl Sending {
-    /// At a rate in bytes/s.
+    /// At a rate in bytes/s of IP packets.
     pub(super) fn new(rate: f64, now: Duration) -> Self {
         Self {
             bytes: VecDeque::new(),
@@ -193,7 +193,7 @@ impl Sending {
         self.position_interval = MIN_POSITION_INTERVAL;
         self.position_at = now + self.position_interval;
         #[expect(clippy::cast_precision_loss, reason = "a length")]
-        let takes = Duration::from_secs_f64(len as f64 * self.interval_ns / 1e9);
+        let takes = Duration::from_secs_f64((len + OVERHEAD) as f64 * self.interval_ns / 1e9);
         self.send_at = self.send_at.max(now.saturating_sub(MAX_BEHIND)) + takes;
         Some(())
     }

@@ -1,0 +1,93 @@
+//! Paths that lose long packets without an ICMP message, from the beginning or from a time on.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use lab::{Conditions, Direction};
+
+use crate::emulation::until;
+use crate::{Pair, pattern, succeeded};
+
+const RATE: &str = "rate_mbit = 50, delay_ms = 10";
+
+/// What a file of [`LEN`] may take by a transport that finds the path's MTU itself.
+const TIME: Duration = Duration::from_secs(5);
+
+/// What it may take more where that is found out by silence.
+const SILENCE: Duration = Duration::from_secs(4);
+
+const LEN: usize = 2_000_000;
+
+/// The MTU of the hosts' devices, and that of the path.
+const MTUS: [(u32, usize); 5] =
+    [(1500, 1280), (1500, 1420), (1500, 1492), (9000, 1500), (9000, 9000)];
+
+/// With one path.
+const TRANSPORTS: [&str; 7] = ["auto", "tcp", "mptcp", "burst", "sabul", "udp", "quic"];
+
+/// By each transport, over the smallest MTU of IPv6 and with the longest packets of all.
+pub(crate) fn some_mtus() {
+    for (mtus, is_ipv6) in [(MTUS[0], true), (MTUS[4], false)] {
+        carry(mtus, is_ipv6);
+    }
+}
+
+/// By each transport, over all MTUs.
+pub(crate) fn all_mtus() {
+    for is_ipv6 in [false, true] {
+        for mtus in MTUS {
+            carry(mtus, is_ipv6);
+        }
+    }
+}
+
+/// Sends a file by each transport.
+fn carry((mtu, max_len): (u32, usize), is_ipv6: bool) {
+    let pair = Pair::over(&format!("{RATE}, max_len = {max_len}"), mtu, is_ipv6);
+    let data = pattern(LEN);
+    for transport in TRANSPORTS {
+        let start = Instant::now();
+        let sending = pair.send(transport, &data, &["--transport", transport]);
+        let sent = succeeded(&sending.wait_with_output().unwrap());
+        let (path, took) = (format!("{mtu} {max_len} {is_ipv6} {transport}"), start.elapsed());
+        println!("{path}: {sent}");
+        assert!(fs::read(pair.path("out").join(transport)).unwrap() == data, "{path}");
+        // The kernel does not find it out by itself (`net.ipv4.tcp_mtu_probing`).
+        let is_tcp = sent["transport"] == "tcp";
+        let limit = if is_tcp { TIME + SILENCE } else { TIME };
+        assert!(took < limit, "{path}: {took:?}");
+    }
+}
+
+/// The path carries only packets of 1,280 bytes from a time on.
+pub(crate) fn hole() {
+    let pair = Pair::over("rate_mbit = 30, delay_ms = 10", 1500, false);
+    let before = pair.network.conditions("a", Direction::Forward).unwrap();
+    let data = pattern(3 * LEN);
+    for transport in TRANSPORTS {
+        let set = |conditions| {
+            for direction in Direction::BOTH {
+                pair.network.link("a").unwrap().set(direction, conditions).unwrap();
+            }
+        };
+        set(before);
+        let mut sending = pair.send(transport, &data, &["--transport", transport]);
+        let part = format!(".{transport}.part");
+        until("a part has arrived", || pair.received(&part) > 1_000_000);
+        set(Conditions { max_len: Some(1280), ..before });
+        let opened = Instant::now();
+        let (mut arrived, mut changed, mut standstill) = (0, opened, Duration::ZERO);
+        until(&format!("{transport} is over"), || {
+            let now_there = pair.received(&part);
+            if now_there != arrived {
+                standstill = standstill.max(changed.elapsed());
+                (arrived, changed) = (now_there, Instant::now());
+            }
+            sending.try_wait().unwrap().is_some()
+        });
+        let sent = succeeded(&sending.wait_with_output().unwrap());
+        println!("{transport}: {standstill:.1?} of {:.1?}, {sent}", opened.elapsed());
+        assert!(fs::read(pair.path("out").join(transport)).unwrap() == data, "{transport}");
+        assert!(standstill < SILENCE, "{transport}: {standstill:?}");
+    }
+}
