@@ -39,7 +39,7 @@ impl Endpoint {
         if load == Load::Full {
             let transmit = hub.endpoint.refuse(incoming, &mut answer);
             answer.truncate(transmit.size);
-            return Routed::Answer(answer);
+            return Routed::Refuse { answer, why: "too many connections wait to be accepted" };
         }
         if load == Load::Heavy && !incoming.remote_address_validated() && incoming.may_retry() {
             return match hub.endpoint.retry(incoming, &mut answer) {
@@ -66,9 +66,14 @@ impl Endpoint {
     /// encrypted with this listener's key.
     fn refuse(&self, first: &[u8]) -> Routed {
         let is_insecure = self.config.listener.is_none();
-        let reason = if is_insecure { Reason::Insecure } else { Reason::OtherKey };
+        let (reason, why) = if is_insecure {
+            let why = "it connects with encryption, and this end is insecure; both must be";
+            (Reason::Insecure, why)
+        } else {
+            (Reason::OtherKey, "it expects another key here, or connects without encryption")
+        };
         let ids = ConnectionIds::of_first(first);
-        ids.map_or(Routed::Nothing, |ids| Routed::Answer(ids.refusal(reason)))
+        ids.map_or(Routed::Nothing, |ids| Routed::Refuse { answer: ids.refusal(reason), why })
     }
 }
 

@@ -6,6 +6,7 @@ mod datagrams;
 pub(crate) mod micss;
 mod mptcp;
 mod quic;
+mod refusals;
 mod sabul;
 pub(crate) mod tcp;
 mod tcp_info;
@@ -24,6 +25,7 @@ use crate::options::{Choice, Options};
 use crate::probe::ProbeEndpoint;
 use crate::stream::ByteStream;
 use datagrams::DatagramStream;
+use refusals::LoggedRefusals;
 
 /// All of them, in the order of `--help`.
 static TRANSPORTS: &[&dyn Transport] = &[
@@ -89,7 +91,8 @@ impl DatagramListener {
         let probe = ProbeEndpoint::new(options.congestion.as_deref())?;
         let mut endpoints: Vec<Box<dyn Endpoint>> = vec![Box::new(probe)];
         for transport in TRANSPORTS {
-            endpoints.extend(transport.endpoint(options)?);
+            let endpoint = transport.endpoint(options)?.map(LoggedRefusals::new);
+            endpoints.extend(endpoint.map(|endpoint| Box::new(endpoint) as _));
         }
         let socket = Socket::bind(&BindTo { local: address, device: None })?;
         Ok(Self(Acceptor::new(socket, endpoints, BACKLOG)?))

@@ -80,7 +80,9 @@ pub fn listener(datagrams: &[Vec<u8>]) {
         let datagram = Datagram { from: address(1), bytes, arrived_at: Duration::ZERO };
         match listener.handle_datagram(Duration::ZERO, &datagram, Load::Light) {
             Routed::Accept { .. } | Routed::To(_) => panic!("a connection of a stranger"),
-            Routed::Answer(answer) => assert!(answer.len() < bytes.len()),
+            Routed::Answer(answer) | Routed::Refuse { answer, .. } => {
+                assert!(answer.len() < bytes.len());
+            }
             Routed::NotMine | Routed::Nothing => {}
         }
         assert_eq!(listener.connections(), 0);
@@ -272,7 +274,7 @@ mod tests {
             let datagram = Datagram { from: address(1), bytes: &changed, arrived_at: now };
             match listener.handle_datagram(now, &datagram, Load::Light) {
                 Routed::Accept { .. } => accepted += 1,
-                Routed::Answer(answer) => bytes_out += answer.len(),
+                Routed::Answer(answer) | Routed::Refuse { answer, .. } => bytes_out += answer.len(),
                 Routed::To(_) | Routed::NotMine | Routed::Nothing => {}
             }
             assert_eq!(listener.connections(), accepted);

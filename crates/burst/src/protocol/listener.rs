@@ -81,10 +81,10 @@ impl Listener {
         }
         let is_encrypted = matches!(self.security, ListenerSecurity::Noise(..));
         if is_encrypted != (hello.mode == Mode::Noise) {
-            return Err(Routed::Answer(packet::refusal(client, Reason::OtherMode)));
+            return Err(self.refuse(client, Reason::OtherMode));
         }
         if load == Load::Full {
-            return Err(Routed::Answer(packet::refusal(client, Reason::Busy)));
+            return Err(self.refuse(client, Reason::Busy));
         }
         let is_proven = self.cookies.verify(now, datagram.from, client, &hello.cookie);
         if !is_proven && (load == Load::Heavy || !self.is_allowed(now)) {
@@ -104,9 +104,7 @@ impl Listener {
         let server = Server::new(own, [own_id, client], window, hello, &mut self.generator, at);
         let server = match server {
             Ok(server) => server,
-            Err(Refused(Some(reason))) => {
-                return Err(Routed::Answer(packet::refusal(client, reason)));
-            }
+            Err(Refused(Some(reason))) => return Err(self.refuse(client, reason)),
             Err(Refused(None)) => return Err(Routed::Nothing),
         };
         let id = self.next;
@@ -117,6 +115,22 @@ impl Listener {
         let ids = [own_id, client];
         let connection = Connection::answer(self.config, server, ids, datagram.from, secret, now);
         Ok((id, connection))
+    }
+
+    fn refuse(&self, client: ConnectionId, reason: Reason) -> Routed {
+        let why = match (reason, &self.security) {
+            (Reason::OtherKey, _) => "it expects another key here",
+            (Reason::UnknownKey, _) => "its key is not one that may connect here",
+            (Reason::OtherMode, ListenerSecurity::Noise(..)) => {
+                "it connects without encryption, which is refused here; give it this end's key"
+            }
+            (Reason::OtherMode, ListenerSecurity::Insecure) => {
+                "it connects with encryption, and this end is insecure; both must be"
+            }
+            (Reason::OtherVersion, _) => "it has another version: update the older end",
+            (Reason::Busy, _) => "too many connections wait to be accepted",
+        };
+        Routed::Refuse { answer: packet::refusal(client, reason), why }
     }
 
     /// Whether a hello without a cookie may cost computations.
@@ -170,9 +184,7 @@ impl Endpoint for Listener {
                         Err(routed) => routed,
                     }
                 }
-                Handshake::OtherVersion => {
-                    Routed::Answer(packet::refusal(client, Reason::OtherVersion))
-                }
+                Handshake::OtherVersion => self.refuse(client, Reason::OtherVersion),
                 Handshake::Train(..) => {
                     let attempt = (datagram.from, client);
                     self.attempts.get(&attempt).map_or(Routed::Nothing, |&id| Routed::To(id))

@@ -2,8 +2,8 @@
 
 mod errors;
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -17,6 +17,7 @@ use crate::common::sunder;
 struct Receiver {
     child: Child,
     output: BufReader<ChildStdout>,
+    log: File,
     address: String,
     /// What the other end needs: `--key KEY` or `--insecure`.
     options: Vec<String>,
@@ -30,10 +31,12 @@ impl Receiver {
     fn start_at(place: [&str; 2], directory: &Path, more: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sunder"));
         command.args(["transport", "receive"]).args(place).arg("--out");
-        command.arg(directory).args(more).stdout(Stdio::piped()).stderr(Stdio::null());
+        let log = tempfile::tempfile().unwrap();
+        command.arg(directory).args(more).stdout(Stdio::piped()).stderr(log.try_clone().unwrap());
         let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        let mut receiver = Self { child, output, address: String::new(), options: Vec::new() };
+        let (address, options) = (String::new(), Vec::new());
+        let mut receiver = Self { child, output, log, address, options };
         let first = receiver.line();
         assert!(first.starts_with("listening on 127.0.0.1:") || first.starts_with("waiting at "));
         let send = receiver.line();
@@ -48,6 +51,14 @@ impl Receiver {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
+    }
+
+    /// What it has logged.
+    fn log(&mut self) -> String {
+        let mut log = String::new();
+        self.log.rewind().unwrap();
+        self.log.read_to_string(&mut log).unwrap();
+        log
     }
 
     /// Sends by the command that the receiver has printed.

@@ -35,8 +35,8 @@ impl Hosts {
         let data = pattern(2_000_000);
         fs::write(directory.path().join("a"), &data).unwrap();
         let relay = relay(&network, directory.path());
-        let _receiver = receiver(&network, directory.path());
-        Self { network, directory, relay, _receiver, data }
+        let receiver = receiver(&network, directory.path());
+        Self { network, directory, relay, _receiver: receiver, data }
     }
 
     /// Starts to send the file.

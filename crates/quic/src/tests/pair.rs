@@ -209,7 +209,7 @@ impl Pair {
                 }
             }
             Routed::Accept { connection, .. } => self.server = Some(connection),
-            Routed::Answer(answer) => {
+            Routed::Answer(answer) | Routed::Refuse { answer, .. } => {
                 self.network.send_datagram(self.links[1], answer);
             }
             Routed::NotMine | Routed::Nothing => {}

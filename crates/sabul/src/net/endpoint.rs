@@ -50,7 +50,8 @@ impl Endpoint {
         let Ok(socket) = getrandom::u32() else { return Routed::Nothing };
         let socket = socket.max(1);
         if load == Load::Full || self.connections.contains_key(&socket) {
-            return Routed::Answer(request.refusal());
+            let why = "too many connections wait to be accepted";
+            return Routed::Refuse { answer: request.refusal(), why };
         }
         let connection = self.listener.accept(request, from.ip(), socket, now);
         self.connections.insert(socket, client);

@@ -38,7 +38,7 @@ impl Pair {
             let sent = Datagram { from: self.address, bytes: &datagram, arrived_at: now };
             match self.endpoint.handle_datagram(now, &sent, self.load) {
                 Routed::To(_) => self.server.as_mut().unwrap().handle_datagram(now, &sent),
-                Routed::Answer(answer) => self.answer(&answer),
+                Routed::Answer(answer) | Routed::Refuse { answer, .. } => self.answer(&answer),
                 Routed::Accept { connection, .. } => self.server = Some(connection),
                 Routed::NotMine | Routed::Nothing => {}
             }

@@ -89,8 +89,11 @@ pub struct Connection {
     acks: SentAcks,
     /// The peer knows that all packets before this one are acknowledged.
     confirmed: u64,
-    /// The window of the last full acknowledgement.
+    /// What the last full acknowledgement has acknowledged, its window, and how often it was sent
+    /// again.
+    acknowledged: u64,
     announced_window: u64,
+    ack_repetitions: u32,
     rates_sent_at: Option<Duration>,
     /// How many full acknowledgements have said how fast packets arrive.
     rates_sent: u32,
@@ -201,7 +204,9 @@ impl Connection {
             capacity: 0.0,
             acks: SentAcks::default(),
             confirmed: first,
+            acknowledged: first,
             announced_window: u64::from(agreed.window),
+            ack_repetitions: 0,
             rates_sent_at: None,
             rates_sent: 0,
             packets_since_ack: 0,

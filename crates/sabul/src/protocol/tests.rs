@@ -7,6 +7,7 @@ mod pair;
 use std::collections::HashSet;
 use std::time::Duration;
 
+use super::Read;
 use pair::{Pair, Path};
 
 #[test]
@@ -40,6 +41,31 @@ fn random_losses_cost_few_packets_and_little_time() {
     assert!(took < Duration::from_secs(6), "{took:?}");
     let [sender, _] = pair.statistics();
     assert!(sender.repeated < sender.sent / 20, "{sender:?}");
+}
+
+/// A peer that is too busy to answer acknowledgements gets ever fewer of them: hundreds of
+/// connections that send theirs each round trip would keep it busy for ever.
+#[test]
+fn an_acknowledgement_without_an_answer_is_repeated_with_growing_pauses() {
+    let mut pair = Pair::connect(1, Path::perfect(Duration::from_micros(20)));
+    let (mut now, mut datagram) = (pair.network.now(), Vec::new());
+    let [receiver, sender] = &mut pair.ends;
+    sender.write(b"bytes").unwrap();
+    while sender.poll_transmit(now, &mut datagram) {
+        receiver.handle_datagram(now, &datagram);
+        datagram.clear();
+    }
+    assert_eq!(receiver.read(&mut [0; 9], now), Ok(Read::Bytes(5)));
+    let (end, mut sent) = (now + Duration::from_secs(10), 0);
+    while now < end {
+        now = receiver.poll_timeout().unwrap().max(now);
+        receiver.handle_timeout(now);
+        while receiver.poll_transmit(now, &mut datagram) {
+            datagram.clear();
+            sent += 1;
+        }
+    }
+    assert!((10..40).contains(&sent), "{sent} datagrams in 10 s");
 }
 
 #[test]

@@ -55,33 +55,54 @@ pub(super) fn initiate(
 }
 
 /// The handshake of the end that was connected to. `has_room` is asked when the first message has
-/// come, and may wait. If the connection is refused, the other end is told why.
+/// come, and may wait. Without a connection, the reason is logged, and the other end is told of it
+/// as far as it can mend that.
 pub(super) fn respond(
-    stream: Arc<dyn ByteStream>,
-    name: String,
+    stream: &Arc<dyn ByteStream>,
+    name: &str,
+    options: &Options,
+    has_room: impl FnOnce() -> bool,
+    log: impl FnOnce(&Error),
+) -> Option<Connection> {
+    let steps = Steps::new(&**stream, name, options.handshake_timeout);
+    let error = match shake_hands(stream, &steps, options, has_room) {
+        Ok(connection) => return Some(connection),
+        Err(error) => error,
+    };
+    let is_told = steps.tell(&error);
+    log(&error);
+    if is_told {
+        // Waits until the other end has it.
+        let _ = stream.finish();
+    }
+    None
+}
+
+fn shake_hands(
+    stream: &Arc<dyn ByteStream>,
+    steps: &Steps<'_>,
     options: &Options,
     has_room: impl FnOnce() -> bool,
 ) -> Result<Connection, Error> {
-    let steps = Steps::new(&*stream, &name, options.handshake_timeout);
     let prefix = steps.receive::<PREFIX_LEN>(Step::Request)?;
-    let mode = Mode::parse(&prefix).map_err(|error| steps.refuse(error))?;
+    let mode = Mode::parse(&prefix).map_err(|error| steps.security(error))?;
     match (mode, &options.security) {
         (Mode::Plain, Security::Insecure) => {
             if !has_room() {
-                return Err(steps.refuse(HandshakeError::Busy));
+                return Err(steps.security(HandshakeError::Busy));
             }
             steps.send(Step::Confirm, &[ACCEPTED])?;
-            Ok(Connection::plain(stream, name, true))
+            Ok(Connection::plain(stream.clone(), steps.name.to_owned(), true))
         }
-        (Mode::Plain, Security::Noise { .. }) => Err(steps.refuse(HandshakeError::PlainRefused)),
-        (Mode::Noise, Security::Insecure) => Err(steps.refuse(HandshakeError::NoiseRefused)),
+        (Mode::Plain, Security::Noise { .. }) => Err(steps.security(HandshakeError::PlainRefused)),
+        (Mode::Noise, Security::Insecure) => Err(steps.security(HandshakeError::NoiseRefused)),
         (Mode::Noise, Security::Noise { identity, peers }) => {
             let request = steps.receive::<REQUEST_LEN>(Step::Request)?;
             let answered =
                 answer(identity, &request, |key| peers.admit(key), Cipher::fastest(), ephemeral()?);
-            let (mut session, reply) = answered.map_err(|error| steps.refuse(error))?;
+            let (mut session, reply) = answered.map_err(|error| steps.security(error))?;
             if !has_room() {
-                return Err(steps.refuse(HandshakeError::Busy));
+                return Err(steps.security(HandshakeError::Busy));
             }
             steps.send(Step::Confirm, &reply)?;
             loop {
@@ -100,7 +121,7 @@ pub(super) fn respond(
             if confirm[..len] != CONFIRM {
                 return Err(steps.security(HandshakeError::NotProven));
             }
-            Ok(Connection::secure(stream, name, session))
+            Ok(Connection::secure(stream.clone(), steps.name.to_owned(), session))
         }
     }
 }
@@ -184,13 +205,12 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
-    fn refuse(&self, error: HandshakeError) -> Error {
-        if let Some(refusal) = error.refusal() {
-            // It only helps a person at the other end.
-            let _ = self.send(Step::Request, &refusal.answer());
-            let _ = self.stream.finish();
-        }
-        self.security(error)
+    /// Tells the other end what it has done wrong, which only helps a person there. Returns whether
+    /// there was something to say.
+    fn tell(&self, error: &Error) -> bool {
+        let Error::Security { source, .. } = error else { return false };
+        let answer = source.refusal().map(Refusal::answer);
+        answer.is_some_and(|answer| self.send(Step::Request, &answer).is_ok())
     }
 
     fn security(&self, source: HandshakeError) -> Error {

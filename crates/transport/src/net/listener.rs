@@ -363,15 +363,13 @@ impl Shared {
             self.pending.requested(stream);
             self.accepted.wait_for_room(ROOM_TIMEOUT)
         };
-        let connected = handshaking::respond(stream.clone(), name, &self.options, has_room);
-        connected
-            .inspect_err(|error| {
-                let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(so_often) = refused.happened() {
-                    warn!(so_often, "no connection: {error}");
-                }
-            })
-            .ok()
+        let log = |error: &Error| {
+            let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(so_often) = refused.happened() {
+                warn!(so_often, "no connection: {error}");
+            }
+        };
+        handshaking::respond(stream, &name, &self.options, has_room, log)
     }
 
     /// Hands a connection to the program.

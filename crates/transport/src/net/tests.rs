@@ -130,7 +130,8 @@ fn crowd(
         let served = match connected {
             Ok(mut connection) => {
                 let read = connection.read_exact(&mut [0]);
-                connection.closer().close();
+                // Waits until the other end has everything. One that was told busy has ended.
+                let _ = connection.finish();
                 read.map_err(|error| {
                     let own = Error::of(&error).map(|error| format!("{error:?}"));
                     own.unwrap_or_else(|| error.to_string())

@@ -153,6 +153,9 @@ pub trait Endpoint: Send {
 
     /// A connection that it made is over.
     fn forget(&mut self, id: u64);
+
+    /// A connection that it made has failed before it was open.
+    fn failed(&mut self, _peer: SocketAddr, _error: &io::Error) {}
 }
 
 /// What becomes of a datagram.
@@ -163,6 +166,14 @@ pub enum Routed {
     To(u64),
     /// This is to be sent back.
     Answer(Vec<u8>),
+    /// Somebody asks for a connection and gets none.
+    Refuse {
+        /// This is to be sent back.
+        answer: Vec<u8>,
+        /// For a log: what is wrong with "it", who asks. Nothing of it is verified, nor where the
+        /// datagram comes from.
+        why: &'static str,
+    },
     /// It has made a connection, which is accepted once it is open.
     Accept {
         /// Its number, which no other connection of this endpoint has.

@@ -199,7 +199,7 @@ impl Driver {
             match self.endpoints[endpoint].handle_datagram(now, datagram, *load) {
                 Routed::NotMine => continue,
                 Routed::To(id) => return Some(Key { endpoint, id }),
-                Routed::Answer(answer) => {
+                Routed::Answer(answer) | Routed::Refuse { answer, .. } => {
                     self.socket.send_one(&answer, datagram.from);
                 }
                 Routed::Accept { id, connection } => {
@@ -322,13 +322,15 @@ impl Driver {
     }
 
     fn remove(&mut self, key: Key) {
-        if let Some(entry) = self.connections.remove(&key)
-            && !entry.is_accepted
-        {
-            self.shaking_hands -= 1;
-        }
-        if let Some(endpoint) = self.endpoints.get_mut(key.endpoint) {
-            endpoint.forget(key.id);
+        let unopened = self.connections.remove(&key).filter(|entry| !entry.is_accepted);
+        self.shaking_hands -= usize::from(unopened.is_some());
+        let Some(endpoint) = self.endpoints.get_mut(key.endpoint) else { return };
+        endpoint.forget(key.id);
+        if let Some(entry) = unopened {
+            let connection = &entry.slot.lock().connection;
+            if let Some(error) = connection.error() {
+                endpoint.failed(connection.peer_addr(), &error);
+            }
         }
     }
 }

@@ -375,7 +375,7 @@ impl Pair {
                     self.server = Some(self.unproven.swap_remove(at));
                 }
             }
-            Routed::Answer(answer) => self.put(1, answer),
+            Routed::Answer(answer) | Routed::Refuse { answer, .. } => self.put(1, answer),
             Routed::NotMine | Routed::Nothing => {}
         }
     }

@@ -164,6 +164,46 @@ fn causes_are_named_alike_over_all_transports() {
     }
 }
 
+/// Whom a receiver refuses, its log says, too: the first one by each transport within 10 s.
+#[test]
+fn the_receiver_logs_whom_it_refuses() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    std::fs::write(place.join("a"), "text").unwrap();
+    std::fs::create_dir(place.join("inbox")).unwrap();
+    let cases: [(&[&str], Option<&str>, &[&str]); 4] = [
+        (&[], Some(OTHER_KEY), &["expects another key here"]),
+        (&["--peer", OTHER_KEY], None, &["is not one that may connect here"]),
+        (&[], Some("--insecure"), &["connects without encryption", "it expects another key here"]),
+        (
+            &["--insecure"],
+            Some(OTHER_KEY),
+            &["it connects with encryption, and this end is insecure"],
+        ),
+    ];
+    for (receives, sends, words) in cases {
+        for transport in ["tcp", "udp", "sabul", "burst", "quic"] {
+            let mut receiver = Receiver::start(&place.join("inbox"), receives);
+            let security = match sends {
+                Some("--insecure") => vec!["--insecure"],
+                Some(key) => vec!["--key", key],
+                None => receiver.options.iter().map(String::as_str).collect(),
+            };
+            let arguments = [&security[..], &["--transport", transport]].concat();
+            send(place, &receiver.address, &arguments);
+            // It is written after the sender was told.
+            let (mut log, end) = (receiver.log(), Instant::now() + MAX_TIME);
+            while !words.iter().any(|words| log.contains(words)) {
+                assert!(Instant::now() < end, "{transport}: {log}");
+                thread::park_timeout(Duration::from_millis(5));
+                log = receiver.log();
+            }
+            println!("{transport}: {log}");
+            assert!(log.contains("no connection: ") && log.contains("127.0.0.1:"), "{log}");
+        }
+    }
+}
+
 #[test]
 fn causes_at_one_end_are_named() {
     let directory = tempfile::tempdir().unwrap();

@@ -9,6 +9,7 @@ use super::super::loss_report::{self, LossReport};
 use super::super::number;
 use super::super::packet::{Content, HEADER_LEN, Packet, ReceiverState};
 use super::receiving::FIRST_RATES;
+use super::timers::pause;
 use super::{ACK_INTERVAL, Connection, Phase};
 
 /// How much sending may be behind its schedule and catch up: what a busy machine delays.
@@ -82,11 +83,13 @@ impl Connection {
             rates: has_rates.then(|| (speed, self.arrivals.capacity())),
         };
         let number = self.acks.add(next, now);
-        self.announced_window = window;
+        let is_repeated = (next, window) == (self.acknowledged, self.announced_window);
+        self.ack_repetitions = if is_repeated { self.ack_repetitions + 1 } else { 0 };
+        (self.acknowledged, self.announced_window) = (next, window);
         self.packets_since_ack = 0;
         self.due.light_ack = false;
         // Again, until the peer has answered one.
-        self.timers.acknowledge(now, self.round_trip.late());
+        self.timers.acknowledge(now, pause(self.round_trip.late(), self.ack_repetitions));
         let next = number::to_wire(next);
         self.write_packet(now, Content::Ack { number, next, state: Some(state) }, datagram)
     }

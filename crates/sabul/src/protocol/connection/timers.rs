@@ -14,7 +14,7 @@ const MAX_SILENCE: Duration = Duration::from_secs(1);
 const ACK_DELAY: Duration = Duration::from_millis(10);
 
 /// The longest pause between two attempts to make the peer answer.
-const MAX_TAIL: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// When something is due. `None` if never.
 #[derive(Debug)]
@@ -125,8 +125,14 @@ impl Timers {
     }
 
     fn tail(&self, late: Duration) -> Duration {
-        ((late + ACK_DELAY) * (1 << self.tails.min(6))).min(MAX_TAIL.max(late))
+        pause(late, self.tails)
     }
+}
+
+/// How long the peer may take to answer what was sent again so often. It grows: a busy peer drops
+/// what it has no time for, and must not get ever more of it.
+pub(super) fn pause(late: Duration, repetitions: u32) -> Duration {
+    ((late + ACK_DELAY) * (1 << repetitions.min(6))).min(MAX_PAUSE.max(late))
 }
 
 fn silence(late: Duration) -> Duration {

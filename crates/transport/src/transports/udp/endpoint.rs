@@ -50,9 +50,15 @@ impl Listener {
                 return Routed::Accept { id, connection };
             }
         };
-        let mut datagram = Vec::new();
-        Packet { id, content: answer }.write(&mut datagram);
-        Routed::Answer(datagram)
+        let is_refused = matches!(answer, Content::Close { .. });
+        let mut answered = Vec::new();
+        Packet { id, content: answer }.write(&mut answered);
+        if is_refused {
+            let why = "too many connections wait to be accepted";
+            Routed::Refuse { answer: answered, why }
+        } else {
+            Routed::Answer(answered)
+        }
     }
 
     /// Bytes that only this listener can compute for an address and a time.

@@ -59,7 +59,9 @@ pub fn listener(datagrams: &[Vec<u8>]) {
         for bytes in datagrams {
             let datagram = Datagram { from: PEER, bytes, arrived_at: Duration::ZERO };
             match listener.handle_datagram(Duration::ZERO, &datagram, load) {
-                Routed::Answer(answer) => assert!(answer.len() <= bytes.len()),
+                Routed::Answer(answer) | Routed::Refuse { answer, .. } => {
+                    assert!(answer.len() <= bytes.len());
+                }
                 Routed::Accept { .. } => assert_eq!(load, Load::Light, "without a cookie"),
                 Routed::NotMine | Routed::Nothing | Routed::To(_) => {}
             }

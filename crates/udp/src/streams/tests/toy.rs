@@ -224,7 +224,7 @@ impl Endpoint for ToyEndpoint {
             Some((id, HELLO, _)) if load == Load::Full => {
                 let mut refusal = Vec::new();
                 write(self.name, id, REFUSAL, &mut refusal);
-                Routed::Answer(refusal)
+                Routed::Refuse { answer: refusal, why: "there is no room" }
             }
             Some((id, HELLO, _)) => {
                 assert!(self.ids.insert(id));

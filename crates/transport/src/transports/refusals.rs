@@ -1,0 +1,57 @@
+//! Says in the log who gets no connection over UDP, where the transport itself refuses it.
+
+use std::fmt::Display;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ::quic::QuicError;
+use ::udp::streams::{Datagram, Endpoint, Load, Routed};
+use service::log::LogRateLimiter;
+use tracing::warn;
+
+/// An endpoint whose refusals are logged: one in 10 s, with the number of those before, as anybody
+/// can cause them.
+pub(super) struct LoggedRefusals {
+    endpoint: Box<dyn Endpoint>,
+    refused: LogRateLimiter,
+}
+
+impl LoggedRefusals {
+    pub(super) fn new(endpoint: Box<dyn Endpoint>) -> Self {
+        Self { endpoint, refused: LogRateLimiter::default() }
+    }
+
+    fn log(&mut self, from: SocketAddr, why: impl Display) {
+        if let Some(so_often) = self.refused.happened() {
+            warn!(so_often, "no connection: {from} by {}: {why}", self.endpoint.protocol());
+        }
+    }
+}
+
+impl Endpoint for LoggedRefusals {
+    fn protocol(&self) -> &'static str {
+        self.endpoint.protocol()
+    }
+
+    fn handle_datagram(&mut self, now: Duration, datagram: &Datagram<'_>, load: Load) -> Routed {
+        let routed = self.endpoint.handle_datagram(now, datagram, load);
+        if let Routed::Refuse { why, .. } = &routed {
+            self.log(datagram.from, why);
+        }
+        routed
+    }
+
+    fn forget(&mut self, id: u64) {
+        self.endpoint.forget(id);
+    }
+
+    fn failed(&mut self, peer: SocketAddr, error: &io::Error) {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+        if matches!(inner, Some(QuicError::Untrusted(_))) {
+            self.log(peer, "its key is not one that may connect here");
+        } else {
+            self.log(peer, error);
+        }
+    }
+}
