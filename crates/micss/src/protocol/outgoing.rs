@@ -11,9 +11,8 @@ use sharing::{Generator, RandomError, Seed, Sharing, Splitter};
 
 use crate::protocol::buffer::Buffer;
 use crate::protocol::memory::Lease;
-use chunk::Chunk;
-
 use crate::protocol::record::{self, HEADER_LEN, Kind, MAX_PAYLOAD, MAX_RECORD, SMALL_RECORD};
+use chunk::Chunk;
 
 /// How many bytes of each channel's shares are kept at most. A kernel queues no more of a
 /// connection, unless its limits were raised.

@@ -33,7 +33,7 @@ pub(super) struct Successor<C> {
     began_at: Instant,
     failures: u32,
     not_before: Instant,
-    /// Whether a connection was silent: it stays so for the whole transfer.
+    /// Whether a connection of this transfer was silent.
     has_short_segments: bool,
 }
 
