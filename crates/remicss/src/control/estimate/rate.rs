@@ -23,7 +23,7 @@
 //! and the test is at the lowest rate.
 //!
 //! A rate that a considerable load has not reached for seconds, although some of it was lost, is
-//! forgotten: what was reached is a lower bound.
+//! forgotten: what was reached is a lower bound. Without loss a lower bound is forgotten in steps.
 //!
 //! All channels with a known bottleneck go through the same phases ([`ProbeCycle`]). A channel was
 //! probed if it was given more than its known rate.
@@ -100,10 +100,12 @@ const GROWING_FRACTION: f64 = 1.02;
 /// A carried rate beyond this fraction of the known rate is a higher rate.
 const GROWN_FRACTION: f64 = 1.1;
 
-/// If a load of at least this fraction of a rate does not reach it for this time, and some of it is
-/// lost, TCP may have adapted itself to a lower rate.
+/// If a load of at least this fraction of a rate does not reach it for this time, TCP may have
+/// adapted itself to a lower rate. Without any loss, which BBR avoids, that is less certain: the
+/// rate becomes this part of itself.
 const MIN_USED_FRACTION: f64 = 0.25;
 const UNUSED_TIME: Duration = Duration::from_secs(3);
+const UNUSED_STEP: f64 = 0.8;
 
 /// If at least this fraction arrives, no bottleneck was met.
 const FULL_FRACTION: f64 = 0.9;
@@ -343,7 +345,8 @@ impl RateEstimator {
         }
     }
 
-    /// Forgets a rate that is not used, although there is load and a little of it is lost.
+    /// Forgets a rate that is not reached, although there is load: at once if a little of it is
+    /// lost, else in steps, as long as no bottleneck is known.
     fn forget_unused(&mut self, interval: Interval) {
         let is_idle = interval.sent_bps() < MIN_USED_FRACTION * self.rate;
         if is_idle || interval.sent_bps() > FULL_FRACTION * self.rate {
@@ -352,11 +355,14 @@ impl RateEstimator {
         }
         self.unused.add(interval);
         let sum = self.unused.sum();
-        if sum.sending >= UNUSED_TIME && sum.missing() > 0 {
-            let unused = std::mem::take(&mut self.unused);
-            self.set(self.random_loss.carried(unused.most_arriving(), self.rate));
-            self.bottleneck = Bottleneck::Unknown(MIN_GROWTH);
+        let is_lossless = sum.missing() == 0;
+        if sum.sending < UNUSED_TIME || is_lossless && (self.is_guess || !self.is_unlimited()) {
+            return;
         }
+        let unused = std::mem::take(&mut self.unused);
+        let carried = self.random_loss.carried(unused.most_arriving(), self.rate);
+        self.set(if is_lossless { carried.max(UNUSED_STEP * self.rate) } else { carried });
+        self.bottleneck = Bottleneck::Unknown(MIN_GROWTH);
     }
 
     /// Handles an interval while no bottleneck is known.

@@ -371,3 +371,25 @@ fn a_rate_that_is_not_reached_is_forgotten_if_some_is_lost() {
         assert!((rate - expected.0).abs() < 5e5, "{rate}");
     }
 }
+
+/// BBR that fills a channel whose rate has fallen back loses nothing.
+#[test]
+fn a_lower_bound_that_is_not_reached_is_forgotten_in_steps() {
+    let mut learner = Learner::new();
+    for _ in 0..10 {
+        learner.handle(CRUISE_TURN, interval(32_000_000, 1.0));
+    }
+    let mut bounds = vec![learner.rate_bps()];
+    for _ in 0..90 {
+        learner.handle(CRUISE_TURN, interval(20_000_000, 1.0));
+        bounds.push(learner.rate_bps());
+    }
+    bounds.dedup();
+    assert_eq!(bounds, [32_000_000, 25_600_000, 20_480_000]);
+    assert_eq!(learner.source(), RateSource::AtLeast);
+    // What is idle is not forgotten.
+    for _ in 0..90 {
+        learner.handle(CRUISE_TURN, interval(4_000_000, 1.0));
+    }
+    assert_eq!(learner.rate_bps(), 20_480_000);
+}
