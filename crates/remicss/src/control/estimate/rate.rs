@@ -23,7 +23,8 @@
 //! and the test is at the lowest rate.
 //!
 //! A rate that a considerable load has not reached for seconds, although some of it was lost, is
-//! forgotten: what was reached is a lower bound. Without loss a lower bound is forgotten in steps.
+//! forgotten: what was reached is a lower bound. Without loss only a rise above the last bottleneck
+//! is taken back, in steps.
 //!
 //! All channels with a known bottleneck go through the same phases ([`ProbeCycle`]). A channel was
 //! probed if it was given more than its known rate.
@@ -101,8 +102,8 @@ const GROWING_FRACTION: f64 = 1.02;
 const GROWN_FRACTION: f64 = 1.1;
 
 /// If a load of at least this fraction of a rate does not reach it for this time, TCP may have
-/// adapted itself to a lower rate. Without any loss, which BBR avoids, that is less certain: the
-/// rate becomes this part of itself.
+/// adapted itself to a lower rate. Without any loss, which BBR avoids, that is less certain: a rate
+/// that had risen becomes this part of itself.
 const MIN_USED_FRACTION: f64 = 0.25;
 const UNUSED_TIME: Duration = Duration::from_secs(3);
 const UNUSED_STEP: f64 = 0.8;
@@ -174,6 +175,8 @@ pub struct RateEstimator {
     unused: Evidence,
     tester: LossTester,
     usual: UsualRate,
+    /// The rate of the last bottleneck, if the channel has carried more since; else infinite.
+    risen_from: f64,
 }
 
 /// What is known of a channel's bottleneck.
@@ -203,6 +206,7 @@ impl RateEstimator {
             unused: Evidence::default(),
             tester: LossTester::new(),
             usual: UsualRate::default(),
+            risen_from: f64::INFINITY,
         }
     }
 
@@ -346,7 +350,7 @@ impl RateEstimator {
     }
 
     /// Forgets a rate that is not reached, although there is load: at once if a little of it is
-    /// lost, else in steps, as long as no bottleneck is known.
+    /// lost. Without loss only a rise is taken back, in steps.
     fn forget_unused(&mut self, interval: Interval) {
         let is_idle = interval.sent_bps() < MIN_USED_FRACTION * self.rate;
         if is_idle || interval.sent_bps() > FULL_FRACTION * self.rate {
@@ -356,12 +360,14 @@ impl RateEstimator {
         self.unused.add(interval);
         let sum = self.unused.sum();
         let is_lossless = sum.missing() == 0;
-        if sum.sending < UNUSED_TIME || is_lossless && (self.is_guess || !self.is_unlimited()) {
+        let has_risen = self.is_unlimited() && self.rate > self.risen_from;
+        if sum.sending < UNUSED_TIME || is_lossless && !has_risen {
             return;
         }
         let unused = std::mem::take(&mut self.unused);
         let carried = self.random_loss.carried(unused.most_arriving(), self.rate);
-        self.set(if is_lossless { carried.max(UNUSED_STEP * self.rate) } else { carried });
+        let bound = self.risen_from.max(UNUSED_STEP * self.rate);
+        self.set(if is_lossless { carried.max(bound) } else { carried });
         self.bottleneck = Bottleneck::Unknown(MIN_GROWTH);
     }
 
@@ -447,6 +453,7 @@ impl RateEstimator {
         if self.has_fallen() {
             let growth = (self.usual.rate() / carried).clamp(MAX_GROWTH, MAX_FALLEN_GROWTH);
             self.bottleneck = Bottleneck::Unknown(growth);
+            self.risen_from = f64::INFINITY;
             self.grown_at = now;
             self.set(carried);
         } else {
@@ -469,6 +476,7 @@ impl RateEstimator {
         self.bottleneck = Bottleneck::Doubtful(left - 1);
         if left == 1 {
             self.bottleneck = Bottleneck::Unknown(GROWTH_STEP);
+            self.risen_from = self.rate;
             self.set(carried);
         }
         None
