@@ -230,7 +230,7 @@ impl Driver {
         if let Some(key) = to
             && let Some(entry) = self.connections.get(&key)
         {
-            let mut shared = entry.slot.lock();
+            let mut shared = entry.slot.lock_first();
             shared.sleeps_until = None;
             for datagram in run.iter() {
                 shared.connection.handle_datagram(now, datagram);
@@ -247,7 +247,7 @@ impl Driver {
     fn serve(&mut self, key: Key) {
         let Some(entry) = self.connections.get_mut(&key) else { return };
         let now = now();
-        let mut shared = entry.slot.lock();
+        let mut shared = entry.slot.lock_first();
         let connection = &mut shared.connection;
         if connection.poll_timeout().is_some_and(|at| at <= now) {
             connection.handle_timeout(now);

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use super::connection::{Connection, Phase};
@@ -15,11 +17,17 @@ pub(super) struct Key {
     pub(super) id: u64,
 }
 
+/// How often a program looks whether the driver has had the lock: a driver that gets no processor
+/// for long does not keep it from working.
+const MAX_YIELDS: u32 = 1000;
+
 /// A connection that programs and the driver share.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) key: Key,
     shared: Mutex<Shared>,
+    /// Whether the driver waits for the lock.
+    pub(super) is_wanted: AtomicBool,
     /// For readers: something can be read.
     readable: Condvar,
     /// For writers and who waits for the connection or its end: something else has happened.
@@ -86,11 +94,38 @@ impl Slot {
             readers: 0,
             others: 0,
         };
-        Self { key, shared: Mutex::new(shared), readable: Condvar::new(), changed: Condvar::new() }
+        Self {
+            key,
+            shared: Mutex::new(shared),
+            is_wanted: AtomicBool::new(false),
+            readable: Condvar::new(),
+            changed: Condvar::new(),
+        }
     }
 
-    /// Locks it. Whoever holds the lock keeps the others from working: not for long.
+    /// Locks it for a program, after the driver if that waits. Whoever holds the lock keeps the
+    /// others from working: not for long.
     pub(super) fn lock(&self) -> MutexGuard<'_, Shared> {
+        // Who writes without a pause would lock it again before the driver has woken up, and so
+        // keep it from sending until there is no room for more.
+        for _ in 0..MAX_YIELDS {
+            if !self.is_wanted.load(Ordering::Relaxed) {
+                break;
+            }
+            thread::yield_now();
+        }
+        self.lock_now()
+    }
+
+    /// Locks it for the driver.
+    pub(super) fn lock_first(&self) -> MutexGuard<'_, Shared> {
+        self.is_wanted.store(true, Ordering::Relaxed);
+        let shared = self.lock_now();
+        self.is_wanted.store(false, Ordering::Relaxed);
+        shared
+    }
+
+    pub(super) fn lock_now(&self) -> MutexGuard<'_, Shared> {
         // A thread that panics in a protocol leaves an abandoned connection.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }

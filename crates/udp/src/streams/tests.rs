@@ -4,9 +4,11 @@ mod toy;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use super::slot::{Key, Slot};
 use super::{Acceptor, Stream, connect};
 use crate::socket::{BindTo, Socket};
 use toy::{Toy, ToyEndpoint};
@@ -52,6 +54,32 @@ fn protocols_share_a_socket() {
         let counted = client.statistics();
         assert_eq!((counted.bytes_written, counted.bytes_read), (13, 13));
     }
+}
+
+#[test]
+fn the_driver_gets_the_lock_before_a_program_that_takes_it_again() {
+    let key = Key { endpoint: 0, id: 0 };
+    let slot = Slot::new(key, Box::new(Toy::client("a", ([127, 0, 0, 1], 9).into())));
+    let driver_was_first = |_: &i32| {
+        let has_driven = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let held = slot.lock();
+            scope.spawn(|| {
+                let _shared = slot.lock_first();
+                has_driven.store(true, Ordering::Relaxed);
+            });
+            while !slot.is_wanted.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            // It sleeps by now, as a rule.
+            thread::sleep(Duration::from_millis(1));
+            drop(held);
+            let _again = slot.lock();
+            has_driven.load(Ordering::Relaxed)
+        })
+    };
+    let count = (0..100).filter(driver_was_first).count();
+    assert!(count >= 90, "{count} of 100");
 }
 
 #[test]
