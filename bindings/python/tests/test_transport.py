@@ -1,6 +1,7 @@
 """The package sunder_transport, as it is installed."""
 
 import ast
+import gc
 import hashlib
 import inspect
 import os
@@ -270,6 +271,27 @@ class Processes(unittest.TestCase):
 
     def test_the_examples(self):
         self.assertEqual(self.run_echo("Grüße"), "tcp: Grüße\n")
+
+    def test_a_forked_child_does_not_disturb_its_parent(self):
+        for name in NAMES:
+            with self.subTest(name):
+                one, other = pair(name)
+                child = os.fork()
+                if child == 0:
+                    # It cannot use the connection, and its garbage collection does not end it.
+                    try:
+                        one.write(b"x")
+                        one.flush()
+                    except transport.Error:
+                        del one, other
+                        gc.collect()
+                        os._exit(0)
+                    os._exit(1)
+                _, status = os.waitpid(child, 0)
+                self.assertEqual(os.waitstatus_to_exitcode(status), 0)
+                with one, other:
+                    one.send(b"from the parent")
+                    self.assertEqual(other.receive(), b"from the parent")
 
     def test_ctrl_c_ends_what_waits(self):
         waiting = {

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal};
 
 use rustix::process::{getpid, kill_process};
+use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
@@ -41,6 +42,19 @@ impl StopSignals {
 /// When the system refuses.
 pub fn hangups() -> Result<Signal, ServiceError> {
     listen(SignalKind::hangup())
+}
+
+/// From this call on, SIGHUP does not end the process by itself: for the time before the runtime
+/// of [`run`](crate::run) is there, and [`hangups`] can be called in it.
+///
+/// # Errors
+/// When the system refuses.
+pub fn catch_hangups() -> Result<(), ServiceError> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(ServiceError::Signals)?;
+    let _entered = runtime.enter();
+    // The handler stays when the runtime and what listens in it are gone.
+    hangups().map(drop)
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, ServiceError> {

@@ -35,7 +35,7 @@ pub struct Options {
     pub accept_loss: bool,
     /// How long connecting may take, for each address of a name.
     pub connect_timeout: Duration,
-    /// How long each step of the handshake may take.
+    /// How long the handshake may take.
     pub handshake_timeout: Duration,
     /// How long a read or write may wait; `None` is as long as the peer is there.
     pub timeout: Option<Duration>,
@@ -55,7 +55,7 @@ impl Options {
             has_short_segments: false,
             accept_loss: false,
             connect_timeout: CONNECT_TIMEOUT,
-            handshake_timeout: Duration::from_secs(10),
+            handshake_timeout: HANDSHAKE_TIMEOUT,
             timeout: None,
         }
     }
@@ -64,6 +64,10 @@ impl Options {
 /// The usual limit of connecting. The kernel repeats a lost first packet of TCP after 1 and 3 s, so
 /// the third one can still be answered.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(4500);
+
+/// The usual limit of the handshake: a message that is lost twice still arrives over a path of
+/// 300 ms, and who has connected to something else knows it within 5 s.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(4500);
 
 /// Which transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

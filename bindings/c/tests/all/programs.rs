@@ -12,6 +12,7 @@ const STREAMS: &[&str] = &["bindings/c/tests/programs/streams.c"];
 const WRAPPER: &[&str] = &["bindings/c/tests/programs/wrapper.cpp"];
 const RELAYED: &[&str] = &["bindings/c/tests/programs/relayed.cpp"];
 const ERRORS: &[&str] = &["bindings/c/tests/programs/errors.c"];
+const FORKED: &[&str] = &["bindings/c/tests/programs/forked.c"];
 
 #[test]
 fn streams_messages_and_halves_with_the_shared_library() {
@@ -37,6 +38,12 @@ fn each_failure_has_its_code_and_text() {
         let path = compile("errors", link, &[], ERRORS);
         assert_eq!(succeed(program(&path).arg(folder.path())), "done\n");
     }
+}
+
+#[test]
+fn a_forked_child_does_not_disturb_its_parent() {
+    let said = succeed(&mut program(&compile("forked", Link::Shared, &[], FORKED)));
+    assert!(said.contains("burst\n"), "{said}");
 }
 
 #[test]

@@ -103,6 +103,7 @@ fn help() -> String {
 /// # Errors
 /// If the configuration is wrong, or something that it names cannot be used.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    signals::catch_hangups()?;
     let config = daemon::load::<Mix>(&arguments.config)?;
     daemon::run(serve(arguments.config.clone(), config))
 }

@@ -94,6 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.print_rules {
         return print_rules(&daemon::load::<Proxy>(path)?);
     }
+    signals::catch_hangups()?;
     let config = load(path)?;
     daemon::run(carry(path.clone(), config))
 }

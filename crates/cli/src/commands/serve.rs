@@ -80,6 +80,7 @@ fn help() -> String {
 /// # Errors
 /// If the configuration is wrong, an address is not available, or streams were interrupted.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    signals::catch_hangups()?;
     let config = load(&arguments.config)?;
     daemon::run(serve(arguments.config.clone(), config))
 }

@@ -89,6 +89,7 @@ fn help() -> String {
 /// # Errors
 /// If the configuration is wrong, something that it names cannot be opened, or the server fails.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    signals::catch_hangups()?;
     let config = daemon::load::<Quorum>(&arguments.config)?;
     daemon::run(serve(arguments.config.clone(), config))
 }

@@ -1,7 +1,7 @@
 //! What an operator does with running processes: query their status, and reload their
 //! configuration.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
@@ -335,4 +335,27 @@ fn sighup_reloads_the_configuration() {
     let mut answer = String::new();
     held.read_to_string(&mut answer).unwrap();
     assert!(answer.ends_with("hello"), "{answer}");
+}
+
+/// A service manager may send it as soon as the process is there.
+#[test]
+fn a_sighup_while_the_configuration_is_read_first_does_not_end_a_daemon() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("serve.toml");
+    let made = Command::new("mkfifo").arg(&config).status().unwrap();
+    assert!(made.success());
+    let mut daemon = sunder(["serve", "--config", config.to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It can be opened when the daemon reads it.
+    let mut text = OpenOptions::new().write(true).open(&config).unwrap();
+    kill_process(Pid::from_child(&daemon), Signal::HUP).unwrap();
+    text.write_all(b"listen = [\"127.0.0.1:0\"]\nallow = []\n").unwrap();
+    drop(text);
+    let mut said = String::new();
+    BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.starts_with("listening on "), "{said:?}, {:?}", daemon.try_wait());
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
 }

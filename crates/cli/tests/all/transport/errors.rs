@@ -299,6 +299,20 @@ fn changed_bytes_are_named_at_the_sender_in_both_directions() {
     let seen = send(place, &at, &["--key", key, "--transport", "tcp"]);
     let words = "the answer is not that of an end with the expected key";
     check("another service listens", "tcp", &seen, (3, words));
+    // The kernel accepts, and nobody says anything.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = silent.local_addr().unwrap().to_string();
+    thread::scope(|scope| {
+        for transport in ["auto", "tcp", "mptcp"] {
+            let at = &at;
+            scope.spawn(move || {
+                let seen = send(place, at, &["--key", key, "--transport", transport]);
+                let words = "is it a listener of Sunder, and this its port?";
+                check("a service that says nothing", transport, &seen, (1, words));
+                assert!(seen.after < MAX_TIME, "{transport}: {:?}", seen.after);
+            });
+        }
+    });
 }
 
 #[test]
