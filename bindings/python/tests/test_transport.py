@@ -291,6 +291,7 @@ class Processes(unittest.TestCase):
                 self.assertEqual(os.waitstatus_to_exitcode(status), 0)
                 with one, other:
                     one.send(b"from the parent")
+                    one.flush()
                     self.assertEqual(other.receive(), b"from the parent")
 
     def test_ctrl_c_ends_what_waits(self):
