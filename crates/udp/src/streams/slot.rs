@@ -125,7 +125,7 @@ impl Slot {
         shared
     }
 
-    pub(super) fn lock_now(&self) -> MutexGuard<'_, Shared> {
+    fn lock_now(&self) -> MutexGuard<'_, Shared> {
         // A thread that panics in a protocol leaves an abandoned connection.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
