@@ -175,7 +175,7 @@ pub struct RateEstimator {
     unused: Evidence,
     tester: LossTester,
     usual: UsualRate,
-    /// The rate of the last bottleneck, if the channel has carried more since; else infinite.
+    /// The rate of the last bottleneck, if the rate has risen since by probes; else infinite.
     risen_from: f64,
 }
 
@@ -453,7 +453,6 @@ impl RateEstimator {
         if self.has_fallen() {
             let growth = (self.usual.rate() / carried).clamp(MAX_GROWTH, MAX_FALLEN_GROWTH);
             self.bottleneck = Bottleneck::Unknown(growth);
-            self.risen_from = f64::INFINITY;
             self.grown_at = now;
             self.set(carried);
         } else {
@@ -543,6 +542,7 @@ impl RateEstimator {
         };
         self.is_guess = false;
         self.bottleneck = Bottleneck::Met;
+        self.risen_from = f64::INFINITY;
         self.set(rate);
         Some(ProbeResult::Changed)
     }

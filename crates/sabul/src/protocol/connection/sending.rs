@@ -88,11 +88,8 @@ impl Connection {
         (self.acknowledged, self.announced_window) = (next, window);
         self.packets_since_ack = 0;
         self.due.light_ack = false;
-        // Again, until the peer has answered one. What is new does not wait for that: over a short
-        // path the peer measures by it how fast packets arrive.
-        let late = self.round_trip.late();
-        let wait = self.ack_repetitions.checked_sub(1).map_or(late, |again| pause(late, again));
-        self.timers.acknowledge(now, wait);
+        // Again, until the peer has answered one.
+        self.timers.acknowledge(now, pause(self.round_trip.late(), self.ack_repetitions));
         let next = number::to_wire(next);
         self.write_packet(now, Content::Ack { number, next, state: Some(state) }, datagram)
     }

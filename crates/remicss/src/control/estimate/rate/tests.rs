@@ -398,6 +398,25 @@ fn a_rise_that_is_not_reached_is_taken_back_in_steps() {
     assert_eq!(learner.rate_bps(), bounds[3]);
 }
 
+/// A rise does not outlast the next bottleneck: what is forgotten after it is no rise.
+#[test]
+fn a_bottleneck_ends_a_rise() {
+    let mut learner = Learner::met(20e6);
+    learner.cycle(50e6, 0.0);
+    learner.grow(40e6, 0.0);
+    assert_eq!(learner.source(), RateSource::Measured);
+    // TCP at a lower rate loses a little, and the bound is what it reaches.
+    for _ in 0..30 {
+        learner.handle(CRUISE_TURN, interval(32_000_000, 0.996));
+    }
+    assert_eq!(learner.source(), RateSource::AtLeast);
+    let bound = learner.rate_bps();
+    for _ in 0..90 {
+        learner.handle(CRUISE_TURN, interval(24_000_000, 1.0));
+    }
+    assert_eq!(learner.rate_bps(), bound);
+}
+
 /// What is sent may be as little by itself.
 #[test]
 fn a_lower_bound_that_is_not_reached_stays_if_nothing_is_lost() {
