@@ -181,6 +181,7 @@ impl Error {
     fn weight(&self) -> u8 {
         match self {
             Self::Failed => 0,
+            _ if self.is_security() => 3,
             Self::Io { .. } | Self::Ended { .. } => 1,
             Self::Aborted { .. } => 2,
             _ => 3,

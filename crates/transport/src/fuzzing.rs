@@ -13,10 +13,11 @@ use records::{ChangedRecord, Cipher, Opened, Opener, Record};
 use zeroize::Zeroizing;
 
 use crate::files::Receiver;
-use crate::net::Connection;
+use crate::net::{Answer, Connection};
 use crate::protocol::file::{FromReceiver, FromSender};
-use crate::protocol::handshake::{Initiator, Mode, PREFIX_LEN, REPLY_LEN, REQUEST_LEN, answer};
-use crate::protocol::handshake::{Refusal, Session};
+use crate::protocol::handshake::{
+    CONFIRM_LEN, Initiator, Mode, PREFIX_LEN, REPLY_LEN, REQUEST_LEN, Refusal, Session, answer,
+};
 use crate::protocol::relay;
 use crate::stream::{ByteStream, PathStatistics};
 
@@ -70,6 +71,13 @@ pub fn handshake(change: impl Fn(&[u8]) -> Vec<u8>) {
     let reply: [u8; REPLY_LEN] = *reply.last_chunk().expect("a reply is that long");
     let seen = cut(&change(&reply), &reply);
     assert_eq!(initiator.finish(&seen).is_ok(), seen == reply);
+    let (initiator, request) = connect();
+    let (mut two, reply) = answered(&request).expect("the real request");
+    let reply = reply.last_chunk().expect("a reply is that long");
+    let (_, confirm) = initiator.finish(reply).expect("the real reply");
+    let confirm: [u8; CONFIRM_LEN] = *confirm.first_chunk().expect("a record is that long");
+    let seen = cut(&change(&confirm), &confirm);
+    assert_eq!(two.confirm(&seen).is_ok(), seen == confirm);
 }
 
 /// Whoever changes what crosses a connection gets nothing to its end that was not sent.
@@ -137,7 +145,7 @@ pub fn sender(directory: &Path, bytes: &[u8]) {
     let inside = directory.join("inside");
     std::fs::create_dir_all(&inside).expect("a directory for the test");
     let stream = Arc::new(Memory(Mutex::new(bytes.iter().copied().collect())));
-    let connection = Connection::plain(stream, "a sender".into(), true);
+    let connection = Connection::plain(stream, "a sender".into(), Answer::Nothing);
     let _ = Receiver::new(&inside, false).receive(connection, |_| {});
     let names = |directory: &Path| {
         let entries = std::fs::read_dir(directory).expect("it is there");
@@ -206,10 +214,8 @@ fn sessions() -> (Session, Session) {
     let (mut two, reply) = answered(&request).expect("the real request");
     let reply = reply.last_chunk().expect("a reply is that long");
     let (one, confirm) = initiator.finish(reply).expect("the real reply");
-    two.opener.space()[..confirm.len()].copy_from_slice(&confirm);
-    two.opener.filled(confirm.len());
-    assert_eq!(two.opener.poll(), Ok(Opened::Data));
-    two.opener.read(&mut [0; 1]);
+    let confirm = confirm.first_chunk().expect("a record is that long");
+    two.confirm(confirm).expect("the real record");
     (one, two)
 }
 

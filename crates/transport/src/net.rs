@@ -11,6 +11,8 @@ mod pending;
 mod tests;
 
 pub use connect::connect;
+#[cfg(any(fuzzing, test))]
+pub(crate) use connection::Answer;
 pub use connection::{Closer, Connection, Reader, Statistics, Writer};
 pub use listener::Listener;
 pub(crate) use pending::source;

@@ -1,4 +1,4 @@
-//! `auto` where UDP is blocked, policed or lossy: never much worse than TCP.
+//! `auto` where UDP is blocked, policed or lossy, and over all MTUs: never much worse than TCP.
 
 use std::fs;
 use std::process::Command;
@@ -8,6 +8,7 @@ use lab::Direction;
 use serde_json::Value;
 
 use crate::emulation::until;
+use crate::mtu::MTUS;
 use crate::{Pair, pattern, succeeded};
 
 const PATH: &str = "rate_mbit = 100, delay_ms = 20";
@@ -109,23 +110,31 @@ pub(crate) fn policed() {
     assert_eq!(transport(&sent), ("tcp", 1), "it is remembered");
 }
 
-/// Compares `auto` with TCP on paths that treat UDP badly: medians of nine.
-pub(crate) fn compared() {
-    let lossy = |loss| format!("{PATH}, loss = {loss}");
-    let paths = [
-        (PATH.to_owned(), None),
-        (PATH.to_owned(), Some(BLOCKED)),
-        (PATH.to_owned(), Some(POLICED)),
-        (lossy(0.01), None),
-        (lossy(0.03), None),
-        (lossy(0.05), None),
-    ];
-    let data = pattern(20_000_000);
-    println!("| path | UDP | tcp, s | auto at first contact | later |");
-    let mut worse = Vec::new();
-    for (conditions, rule) in paths {
-        let pair = Pair::new(&conditions);
-        filter(&pair, rule);
+/// A path over which `auto` is compared with TCP.
+struct Compared {
+    conditions: String,
+    mtu: u32,
+    is_ipv6: bool,
+    /// What happens to UDP, as a rule of nftables.
+    rule: Option<&'static str>,
+}
+
+impl Compared {
+    /// An ordinary path that treats UDP in its own way, or that loses packets.
+    fn ordinary(conditions: String, rule: Option<&'static str>) -> Self {
+        Self { conditions, mtu: 1500, is_ipv6: false, rule }
+    }
+
+    /// A path that drops longer packets without a word.
+    fn of_mtu((mtu, max_len): (u32, usize), is_ipv6: bool) -> Self {
+        Self { conditions: format!("{PATH}, max_len = {max_len}"), mtu, is_ipv6, rule: None }
+    }
+
+    /// Of TCP, of `auto` at the first contact, and of `auto` later: medians of nine, in s.
+    fn times(&self) -> [f64; 3] {
+        let pair = Pair::over(&self.conditions, self.mtu, self.is_ipv6);
+        filter(&pair, self.rule);
+        let data = pattern(20_000_000);
         let mut times: [Vec<f64>; 3] = Default::default();
         for _ in 0..9 {
             forget(&pair);
@@ -135,15 +144,35 @@ pub(crate) fn compared() {
                 times.push(timed(&pair, &data, run).0.as_secs_f64());
             }
         }
-        let [tcp, first, later] = times.map(|mut times| {
+        times.map(|mut times| {
             times.sort_unstable_by(f64::total_cmp);
             times[4]
-        });
-        println!("| {conditions} | {} | {tcp:.2} | {first:.2} | {later:.2} |", rule.unwrap_or(""));
+        })
+    }
+}
+
+/// Compares `auto` with TCP over paths of all kinds.
+pub(crate) fn compared() {
+    let lossy = |loss| Compared::ordinary(format!("{PATH}, loss = {loss}"), None);
+    let treated = |rule| Compared::ordinary(PATH.to_owned(), rule);
+    let mut paths = vec![treated(None), treated(Some(BLOCKED)), treated(Some(POLICED))];
+    paths.extend([0.01, 0.03, 0.05].map(lossy));
+    for is_ipv6 in [false, true] {
+        paths.extend(MTUS.map(|mtus| Compared::of_mtu(mtus, is_ipv6)));
+    }
+    println!("| path | MTU | IPv6 | UDP | tcp, s | auto at first contact | later |");
+    let mut worse = Vec::new();
+    for path in paths {
+        let [tcp, first, later] = path.times();
+        let Compared { conditions, mtu, is_ipv6, rule } = path;
+        println!(
+            "| {conditions} | {mtu} | {is_ipv6} | {} | {tcp:.2} | {first:.2} | {later:.2} |",
+            rule.unwrap_or("")
+        );
         // Two round trips, and 0.3 s.
         let more = 2.0 * 0.04 + 0.3;
         if first > 1.3 * tcp + more || later > 1.1 * tcp + more {
-            worse.push(conditions);
+            worse.push((conditions, mtu, is_ipv6, rule));
         }
     }
     assert!(worse.is_empty(), "{worse:?}");

@@ -19,7 +19,7 @@ const SILENCE: Duration = Duration::from_secs(4);
 const LEN: usize = 2_000_000;
 
 /// The MTU of the hosts' devices, and that of the path.
-const MTUS: [(u32, usize); 5] =
+pub(crate) const MTUS: [(u32, usize); 5] =
     [(1500, 1280), (1500, 1420), (1500, 1492), (9000, 1500), (9000, 9000)];
 
 /// With one path.

@@ -40,6 +40,8 @@ pub struct Writer {
     sealer: Option<Box<Sealer>>,
     /// What was written and not sent.
     record: Record,
+    /// Whether the end that has connected is to be answered before anything else is sent.
+    owes_answer: bool,
     state: WriterState,
 }
 
@@ -74,7 +76,23 @@ enum Opening {
     Plain,
     /// As it is, after the answer to the end that has connected.
     Unanswered,
+    /// The answer is a refusal, whose reason is to follow.
+    Refusing,
+    /// Nothing can be read.
+    Refused(HandshakeError),
     Noise(Box<Opener>),
+}
+
+/// The answer to an end that has connected without encryption.
+pub(crate) enum Answer {
+    /// There is none, as the transport has a handshake of its own.
+    Nothing,
+    /// This end has connected: it is still to arrive.
+    Awaited,
+    /// The other end has connected: it comes before the first byte, or the end. Not earlier: if the
+    /// other end only sends, and leaves, its system would find the answer unread, break off the
+    /// connection, and so lose what was sent.
+    Owed,
 }
 
 /// What a connection has done so far, and what is known of its path.
@@ -101,12 +119,16 @@ impl Connection {
         )
     }
 
-    /// A connection without encryption of its own. The answer to the end that has connected is
-    /// still to arrive, if this is that end.
-    pub(crate) fn plain(stream: Arc<dyn ByteStream>, name: String, is_answered: bool) -> Self {
+    /// A connection without encryption of its own.
+    pub(crate) fn plain(stream: Arc<dyn ByteStream>, name: String, answer: Answer) -> Self {
         let peer = stream.peer();
-        let opening = if is_answered { Opening::Plain } else { Opening::Unanswered };
-        Self::new(stream, name, peer, None, opening)
+        let opening = match answer {
+            Answer::Awaited => Opening::Unanswered,
+            Answer::Nothing | Answer::Owed => Opening::Plain,
+        };
+        let mut connection = Self::new(stream, name, peer, None, opening);
+        connection.writer.owes_answer = matches!(answer, Answer::Owed);
+        connection
     }
 
     fn new(
@@ -128,10 +150,10 @@ impl Connection {
             timeout_ms: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
         });
-        let (record, state) = (Record::new(), WriterState::Open);
+        let (record, owes_answer, state) = (Record::new(), false, WriterState::Open);
         Self {
             reader: Reader { shared: shared.clone(), opening },
-            writer: Writer { shared, sealer, record, state },
+            writer: Writer { shared, sealer, record, owes_answer, state },
         }
     }
 
@@ -277,8 +299,8 @@ impl Read for Reader {
         self.shared.process.check()?;
         self.shared.wait_for_answer(&mut self.opening)?;
         let count = match &mut self.opening {
-            Opening::Plain | Opening::Unanswered => self.shared.read(to)?,
             Opening::Noise(opener) => self.shared.open(opener, to)?,
+            _ => self.shared.read(to)?,
         };
         self.shared.received.fetch_add(count as u64, Ordering::Relaxed);
         if count == 0 {
@@ -311,6 +333,10 @@ impl Writer {
         }
         self.shared.process.check()?;
         self.flush()?;
+        let answered = self.send_answer();
+        if !self.shared.has_ended.load(Ordering::Relaxed) {
+            answered?;
+        }
         if let Some(sealer) = &mut self.sealer {
             let end = sealer.seal(&mut self.record);
             let ended = self.shared.write_all(end, &mut self.state);
@@ -332,6 +358,13 @@ impl Writer {
         self.shared.statistics()
     }
 
+    fn send_answer(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.owes_answer) {
+            self.shared.write_all(&[ACCEPTED], &mut self.state)?;
+        }
+        Ok(())
+    }
+
     fn flush_if_open(&mut self) -> io::Result<()> {
         if self.record.is_empty() { Ok(()) } else { self.flush() }
     }
@@ -350,6 +383,7 @@ impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.check_open()?;
         if self.sealer.is_none() && self.record.is_empty() && bytes.len() >= MAX_CHUNK_LEN {
+            self.send_answer()?;
             self.shared.write_all(&bytes[..MAX_CHUNK_LEN], &mut self.state)?;
             self.shared.sent.fetch_add(MAX_CHUNK_LEN as u64, Ordering::Relaxed);
             return Ok(MAX_CHUNK_LEN);
@@ -367,6 +401,7 @@ impl Write for Writer {
         if len == 0 {
             return Ok(());
         }
+        self.send_answer()?;
         let bytes = match &mut self.sealer {
             Some(sealer) => sealer.seal(&mut self.record),
             None => self.record.take_plain(),
@@ -459,27 +494,31 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes the one byte that answers an end that has connected without encryption.
+    /// Takes what answers an end that has connected without encryption.
     fn wait_for_answer(&self, opening: &mut Opening) -> io::Result<()> {
-        if !matches!(opening, Opening::Unanswered) {
-            return Ok(());
+        loop {
+            *opening = match opening {
+                Opening::Plain | Opening::Noise(_) => return Ok(()),
+                Opening::Unanswered => match self.read_byte()? {
+                    ACCEPTED => Opening::Plain,
+                    REFUSED => Opening::Refusing,
+                    _ => Opening::Refused(HandshakeError::WrongReply),
+                },
+                Opening::Refusing => match Refusal::parse(self.read_byte()?) {
+                    Ok(refusal) => Opening::Refused(HandshakeError::Refused(refusal)),
+                    Err(error) => Opening::Refused(error),
+                },
+                Opening::Refused(why) => return Err(self.security(why.clone())),
+            };
         }
-        let byte = || -> io::Result<u8> {
-            let mut byte = [0];
-            match self.read(&mut byte)? {
-                0 => Err(Error::Truncated { peer: self.name.clone() }.into()),
-                _ => Ok(byte[0]),
-            }
-        };
-        match byte()? {
-            ACCEPTED => *opening = Opening::Plain,
-            REFUSED => {
-                let refusal = Refusal::parse(byte()?).map(HandshakeError::Refused);
-                return Err(self.security(refusal.unwrap_or(HandshakeError::WrongReply)));
-            }
-            _ => return Err(self.security(HandshakeError::WrongReply)),
+    }
+
+    fn read_byte(&self) -> io::Result<u8> {
+        let mut byte = [0];
+        match self.read(&mut byte)? {
+            0 => Err(Error::Truncated { peer: self.name.clone() }.into()),
+            _ => Ok(byte[0]),
         }
-        Ok(())
     }
 
     fn open(&self, opener: &mut Opener, to: &mut [u8]) -> io::Result<usize> {

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use keys::PublicKey;
 use keys::noise::Ephemeral;
-use records::{Cipher, Opened};
+use records::Cipher;
 use zeroize::Zeroizing;
 
-use super::connection::Connection;
+use super::connection::{Answer, Connection};
 use crate::error::{Error, Step};
 use crate::options::{Options, Peers, Security};
 use crate::protocol::handshake::{
-    ACCEPTED, CONFIRM, HandshakeError, Initiator, Mode, PREFIX_LEN, REFUSED, REPLY_LEN,
-    REQUEST_LEN, Refusal, answer,
+    ACCEPTED, HandshakeError, Initiator, Mode, PREFIX_LEN, REFUSED, REPLY_LEN, REQUEST_LEN,
+    Refusal, answer,
 };
 use crate::stream::ByteStream;
 
@@ -28,13 +28,13 @@ pub(super) fn initiate(
     options: &Options,
 ) -> Result<Connection, Error> {
     if stream.peer().is_some() {
-        return Ok(Connection::plain(stream, name, true));
+        return Ok(Connection::plain(stream, name, Answer::Nothing));
     }
     let limit = options.handshake_timeout;
     let steps = Steps::new(&*stream, &name, limit);
     let Security::Noise { identity, peers } = &options.security else {
         steps.send(Step::Hello, &Mode::Plain.prefix())?;
-        return Ok(Connection::plain(stream, name, false));
+        return Ok(Connection::plain(stream, name, Answer::Awaited));
     };
     let peer = expected(peers, &name)?;
     let (initiator, hello) = Initiator::new(identity, peer, Cipher::fastest(), ephemeral()?);
@@ -72,8 +72,7 @@ pub(super) fn respond(
     let is_told = steps.tell(&error);
     log(&error);
     if is_told {
-        // Waits until the other end has it.
-        let _ = stream.finish();
+        steps.leave();
     }
     None
 }
@@ -91,8 +90,7 @@ fn shake_hands(
             if !has_room() {
                 return Err(steps.security(HandshakeError::Busy));
             }
-            steps.send(Step::Confirm, &[ACCEPTED])?;
-            Ok(Connection::plain(stream.clone(), steps.name.to_owned(), true))
+            Ok(Connection::plain(stream.clone(), steps.name.to_owned(), Answer::Owed))
         }
         (Mode::Plain, Security::Noise { .. }) => Err(steps.security(HandshakeError::PlainRefused)),
         (Mode::Noise, Security::Insecure) => Err(steps.security(HandshakeError::NoiseRefused)),
@@ -105,22 +103,8 @@ fn shake_hands(
                 return Err(steps.security(HandshakeError::Busy));
             }
             steps.send(Step::Confirm, &reply)?;
-            loop {
-                let opened = session.opener.poll();
-                match opened.map_err(|_| steps.security(HandshakeError::NotProven))? {
-                    Opened::Incomplete => {
-                        let count = steps.read(Step::Confirm, session.opener.space())?;
-                        session.opener.filled(count);
-                    }
-                    Opened::Data => break,
-                    Opened::End => return Err(steps.security(HandshakeError::NotProven)),
-                }
-            }
-            let mut confirm = [1; CONFIRM.len() + 1];
-            let len = session.opener.read(&mut confirm);
-            if confirm[..len] != CONFIRM {
-                return Err(steps.security(HandshakeError::NotProven));
-            }
+            let confirmed = session.confirm(&steps.receive(Step::Confirm)?);
+            confirmed.map_err(|error| steps.security(error))?;
             Ok(Connection::secure(stream.clone(), steps.name.to_owned(), session))
         }
     }
@@ -130,9 +114,8 @@ fn shake_hands(
 /// gives it time to read that.
 pub(super) fn refuse_busy(stream: &dyn ByteStream) {
     let steps = Steps::new(stream, "", BUSY_TIMEOUT);
-    if steps.send(Step::Request, &Refusal::Busy.answer()).is_ok() && stream.finish().is_ok() {
-        // If its first message were not read, the system could lose the answer.
-        while steps.read(Step::Request, &mut [0; 512]).is_ok() {}
+    if steps.send(Step::Request, &Refusal::Busy.answer()).is_ok() {
+        steps.leave();
     }
     stream.close();
 }
@@ -209,8 +192,15 @@ impl<'a> Steps<'a> {
     /// there was something to say.
     fn tell(&self, error: &Error) -> bool {
         let Error::Security { source, .. } = error else { return false };
-        let answer = source.refusal().map(Refusal::answer);
-        answer.is_some_and(|answer| self.send(Step::Request, &answer).is_ok())
+        source.answer().is_some_and(|answer| self.send(Step::Request, &answer).is_ok())
+    }
+
+    /// Gives the other end time to read what it was told. If what that sends were not read, the
+    /// system could lose the answer.
+    fn leave(&self) {
+        if self.stream.finish().is_ok() {
+            while self.read(Step::Request, &mut [0; 512]).is_ok() {}
+        }
     }
 
     fn security(&self, source: HandshakeError) -> Error {

@@ -13,7 +13,7 @@ use service::log::LogRateLimiter;
 use tracing::warn;
 
 use super::accepted::AcceptedConnections;
-use super::connection::Connection;
+use super::connection::{Answer, Connection};
 use super::handshaking;
 use super::pending::{Admission, PendingConnections};
 use crate::address::resolve;
@@ -301,7 +301,7 @@ impl Shared {
     fn begin(self: &Arc<Self>, stream: &Arc<dyn ByteStream>, tcp: Option<Arc<tcp::Stream>>) {
         if stream.peer().is_some() {
             let name = stream.peer_addr().to_string();
-            self.hand_to_program(Connection::plain(stream.clone(), name, true));
+            self.hand_to_program(Connection::plain(stream.clone(), name, Answer::Nothing));
             return;
         }
         let (shared, begun) = (self.clone(), stream.clone());

@@ -1,6 +1,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,34 @@ fn pair(transport: &'static str, server: Security, client: Security) -> (Connect
     let two = listener.accept().unwrap();
     assert_eq!([one.transport(), two.transport()], [transport; 2]);
     (one, two)
+}
+
+/// A kernel resets a TCP connection that is closed before all was read, and loses what it has sent.
+#[test]
+fn all_arrives_of_a_sender_that_reads_nothing() {
+    let secure = all().map(|transport| (transport, pinned(2, 1), pinned(1, 2)));
+    let insecure = all().map(|transport| (transport, Security::Insecure, Security::Insecure));
+    for (transport, server, client) in secure.chain(insecure) {
+        let (mut one, mut two) = pair(transport, server, client);
+        let data = pattern(400_000);
+        let (left, has_left) = mpsc::channel();
+        let reader = thread::spawn(move || {
+            // The end that has connected waits 5 s for one that does not read, and gives up.
+            if transport != "micss" {
+                has_left.recv().unwrap();
+            }
+            let mut received = Vec::new();
+            let read = two.read_to_end(&mut received);
+            read.unwrap_or_else(|error| panic!("{transport}: {error}"));
+            two.finish().unwrap_or_else(|error| panic!("{transport}: {error}"));
+            received
+        });
+        one.write_all(&data).unwrap();
+        one.finish().unwrap();
+        drop(one);
+        let _ = left.send(());
+        assert!(reader.join().unwrap() == data, "{transport}");
+    }
 }
 
 #[test]
@@ -121,10 +150,10 @@ fn crowd(
     let [server, client] = security;
     let (listener, address) = listener(server);
     let address = if transport == "micss" { format!("{address},{address}") } else { address };
-    let (told, tells) = std::sync::mpsc::channel::<Result<(), String>>();
+    let (told, tells) = mpsc::channel::<Result<(), String>>();
     let options = options(transport, client);
     let settled = AtomicUsize::new(0);
-    let ask = |told: std::sync::mpsc::Sender<Result<(), String>>| {
+    let ask = |told: mpsc::Sender<Result<(), String>>| {
         let connected = connect(&address, &options);
         settled.fetch_add(1, Ordering::Relaxed);
         let served = match connected {
@@ -333,7 +362,7 @@ fn signals_do_not_prolong_a_read() {
     for transport in all() {
         let (mut one, two) = pair(transport, pinned(2, 1), pinned(1, 2));
         one.set_timeout(Some(Duration::from_secs(1))).unwrap();
-        let (ended, is_over) = std::sync::mpsc::channel();
+        let (ended, is_over) = mpsc::channel();
         // SAFETY: the thread exists until it has received that all is over.
         let reader = unsafe { libc::pthread_self() };
         thread::scope(|scope| {

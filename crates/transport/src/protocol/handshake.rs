@@ -3,15 +3,16 @@
 //!
 //! | from | message | bytes |
 //! |---|---|---|
-//! | who connects | `"SNDRTRPT"` 01, mode: 0 plain, 1 Noise | 10 |
+//! | who connects | `"SNDRTRPT"` 02, mode: 0 plain, 1 Noise | 10 |
 //! | | mode 1: Noise's first message (e, es, s, ss): its identity key, its fastest cipher | 129 |
 //! | who answers | mode 0: 0. Mode 1: 0, and Noise's second message (e, ee, se): cipher | 1, 50 |
 //! | | or a refusal, not authenticated: 1, reason | 2 |
 //! | who connects | mode 1: the first record, which proves that its first message is new | 19 |
+//! | who answers | if it is not that record: 0, 0, which no record begins with | 2 |
 
 use keys::noise::{Ephemeral, TAG_LEN};
 use keys::{PublicKey, SecretKey};
-use records::{Cipher, Opener, Record, Sealer};
+use records::{Cipher, Opened, Opener, Record, Sealer};
 use snow::HandshakeState;
 use zeroize::Zeroizing;
 
@@ -35,6 +36,15 @@ pub(crate) const ACCEPTED: u8 = 0;
 /// The answer's first byte: it does not, and a byte with the reason follows.
 pub(crate) const REFUSED: u8 = 1;
 
+/// The length of the first record of the end that has connected.
+pub(crate) const CONFIRM_LEN: usize = 2 + CONFIRM.len() + TAG_LEN;
+
+/// Its plaintext.
+const CONFIRM: [u8; 1] = [0];
+
+/// What no record begins with.
+const NO_RECORD: [u8; 2] = [0; 2];
+
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
@@ -56,6 +66,9 @@ pub enum HandshakeError {
     /// The end that connects has not proven the key that it states.
     #[error("it has not proven its key")]
     NotProven,
+    /// The first record of the end that connects is another one.
+    #[error("its first record was changed on the way, or its first message is a repetition")]
+    NotConfirmed,
     /// The end that connects wants no encryption, and this end does.
     #[error("it connects without encryption, which is refused here; give it this end's key")]
     PlainRefused,
@@ -81,6 +94,7 @@ impl HandshakeError {
             Self::OtherKeyExpected(_)
                 | Self::Unknown(_)
                 | Self::NotProven
+                | Self::NotConfirmed
                 | Self::WrongReply
                 | Self::PlainRefused
                 | Self::NoiseRefused
@@ -90,17 +104,20 @@ impl HandshakeError {
         )
     }
 
-    /// What the other end is told.
-    pub(crate) fn refusal(&self) -> Option<Refusal> {
-        match self {
-            Self::Version(_) | Self::Mode(_) => Some(Refusal::Version),
-            Self::OtherKeyExpected(_) => Some(Refusal::OtherKey),
-            Self::Unknown(_) => Some(Refusal::NotExpected),
-            Self::PlainRefused => Some(Refusal::Plain),
-            Self::NoiseRefused => Some(Refusal::Noise),
-            Self::Busy => Some(Refusal::Busy),
-            _ => None,
-        }
+    /// What the other end is sent, so that it knows why the connection ends.
+    pub(crate) fn answer(&self) -> Option<[u8; 2]> {
+        let refusal = match self {
+            // That end takes it for a record that was changed.
+            Self::NotConfirmed => return Some(NO_RECORD),
+            Self::Version(_) | Self::Mode(_) => Refusal::Version,
+            Self::OtherKeyExpected(_) => Refusal::OtherKey,
+            Self::Unknown(_) => Refusal::NotExpected,
+            Self::PlainRefused => Refusal::Plain,
+            Self::NoiseRefused => Refusal::Noise,
+            Self::Busy => Refusal::Busy,
+            _ => return None,
+        };
+        Some(refusal.answer())
     }
 }
 
@@ -206,6 +223,20 @@ impl Session {
         let (sent, received) = if has_connected { (there, back) } else { (back, there) };
         Self { sealer: Sealer::new(cipher, &sent), opener: Opener::new(cipher, &received), peer }
     }
+
+    /// Takes the first record of the end that has connected.
+    ///
+    /// # Errors
+    /// When it is another record: it does not prove that this end's first message is new.
+    pub(crate) fn confirm(&mut self, record: &[u8; CONFIRM_LEN]) -> Result<(), HandshakeError> {
+        self.opener.space()[..CONFIRM_LEN].copy_from_slice(record);
+        self.opener.filled(CONFIRM_LEN);
+        let mut confirm = [1; CONFIRM.len()];
+        let is_confirmed = self.opener.poll() == Ok(Opened::Data)
+            && self.opener.read(&mut confirm) == CONFIRM.len()
+            && confirm == CONFIRM;
+        if is_confirmed { Ok(()) } else { Err(HandshakeError::NotConfirmed) }
+    }
 }
 
 impl std::fmt::Debug for Session {
@@ -271,12 +302,9 @@ impl Initiator {
     }
 }
 
-/// The plaintext of the first record of the end that has connected.
-pub(crate) const CONFIRM: [u8; 1] = [0];
-
 /// Answers Noise's first message from an end whose key is admitted. `fastest` is the fastest cipher
 /// here. Returns the answer, its status included. The message may be a replay until the first
-/// record has come and is [`CONFIRM`].
+/// record has come: [`Session::confirm`].
 ///
 /// # Errors
 /// When the message is not one for this end from such an end.
@@ -329,8 +357,6 @@ fn state(own: &SecretKey, peer: Option<&PublicKey>, ephemeral: Ephemeral) -> Han
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use records::Opened;
-
     use super::*;
 
     const AES: Cipher = Cipher::Aes256Gcm;
@@ -365,22 +391,8 @@ pub(crate) mod tests {
         let (initiator, request) = connect(1, 2);
         let (mut two, reply) = answered(2, &request, 1, 9).unwrap();
         let (one, confirm) = initiator.finish(reply.last_chunk().unwrap()).unwrap();
-        assert_eq!(opened(&mut two, &confirm), Some(CONFIRM.to_vec()));
+        two.confirm(confirm.as_slice().try_into().unwrap()).unwrap();
         (one, two)
-    }
-
-    fn opened(session: &mut Session, record: &[u8]) -> Option<Vec<u8>> {
-        session.opener.space()[..record.len()].copy_from_slice(record);
-        session.opener.filled(record.len());
-        match session.opener.poll() {
-            Ok(Opened::Data) => {
-                let mut data = vec![0; 100];
-                let len = session.opener.read(&mut data);
-                data.truncate(len);
-                Some(data)
-            }
-            _ => None,
-        }
     }
 
     #[test]
@@ -399,7 +411,8 @@ pub(crate) mod tests {
             let answered = answer(&other, request, |_| true, second, ephemeral(4));
             let (mut two, reply) = answered.unwrap();
             let (_, confirm) = initiator.finish(reply.last_chunk().unwrap()).unwrap();
-            assert_eq!(opened(&mut two, &confirm), Some(CONFIRM.to_vec()), "{first:?}, {second:?}");
+            let confirmed = two.confirm(confirm.as_slice().try_into().unwrap());
+            assert_eq!(confirmed, Ok(()), "{first:?}, {second:?}");
         }
     }
 
@@ -442,7 +455,7 @@ pub(crate) mod tests {
         let (_, request) = connect(1, 2);
         let error = answered(2, &request, 3, 9).unwrap_err();
         assert_eq!(error, HandshakeError::Unknown(Box::new(secret(1).public())));
-        assert_eq!(Refusal::parse(error.refusal().unwrap() as u8), Ok(Refusal::NotExpected));
+        assert_eq!(Refusal::parse(error.answer().unwrap()[1]), Ok(Refusal::NotExpected));
         assert_eq!(Refusal::parse(0), Err(HandshakeError::WrongReply));
     }
 
@@ -461,6 +474,20 @@ pub(crate) mod tests {
             reply[at] ^= 1;
             assert!(initiator.finish(&reply).is_err(), "byte {at}");
         }
+        for at in 0..CONFIRM_LEN {
+            let (initiator, request) = connect(1, 2);
+            let (mut two, reply) = answered(2, &request, 1, 9).unwrap();
+            let (mut one, confirm) = initiator.finish(reply.last_chunk().unwrap()).unwrap();
+            let mut confirm: [u8; CONFIRM_LEN] = confirm.try_into().unwrap();
+            confirm[at] ^= 1;
+            let error = two.confirm(&confirm).unwrap_err();
+            assert_eq!(error, HandshakeError::NotConfirmed, "byte {at}");
+            // The other end is told.
+            let answer = error.answer().unwrap();
+            one.opener.space()[..answer.len()].copy_from_slice(&answer);
+            one.opener.filled(answer.len());
+            assert!(one.opener.poll().is_err(), "byte {at}");
+        }
     }
 
     /// What an attacker has recorded of one connection opens no other.
@@ -470,7 +497,8 @@ pub(crate) mod tests {
         let (_, reply) = answered(2, &request, 1, 9).unwrap();
         let (_, confirm) = initiator.finish(reply.last_chunk().unwrap()).unwrap();
         let (mut again, _) = answered(2, &request, 1, 10).unwrap();
-        assert_eq!(opened(&mut again, &confirm), None);
+        let confirmed = again.confirm(confirm.as_slice().try_into().unwrap());
+        assert_eq!(confirmed, Err(HandshakeError::NotConfirmed));
     }
 
     #[test]

@@ -280,6 +280,16 @@ fn changed_bytes_are_named_at_the_sender_in_both_directions() {
             [None, Some(20)],
             "the answer is not that of an end with the expected key",
         ),
+        (
+            "the length of the first record was changed",
+            [Some(140), None],
+            "what arrives was changed on the way",
+        ),
+        (
+            "a byte of the first record was changed",
+            [Some(145), None],
+            "what arrives was changed on the way",
+        ),
     ];
     for (cause, changed, words) in cases {
         let on_the_path = changing(&receiver.address, changed);

@@ -12,8 +12,9 @@ use crate::protocol::policy::MessageDigest;
 /// The time between two lines of one message and server.
 const INTERVAL: Duration = Duration::from_secs(600);
 
-/// The most messages and servers that are known.
-const MAX_KNOWN: usize = 65_536;
+/// The most messages and servers that are known. Of more messages each takes a line anyway, and a
+/// thousand of them take half a MiB of memory.
+const MAX_KNOWN: usize = 8_192;
 
 /// Answers for which there is to be a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
