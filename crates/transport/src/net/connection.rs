@@ -84,6 +84,7 @@ enum Opening {
 }
 
 /// The answer to an end that has connected without encryption.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// There is none, as the transport has a handshake of its own.
     Nothing,
@@ -91,7 +92,7 @@ pub(crate) enum Answer {
     Awaited,
     /// The other end has connected: it comes before the first byte, or the end. Not earlier: if the
     /// other end only sends, and leaves, its system would find the answer unread, break off the
-    /// connection, and so lose what was sent.
+    /// connection, and so lose what this end has not read yet.
     Owed,
 }
 
@@ -127,7 +128,7 @@ impl Connection {
             Answer::Nothing | Answer::Owed => Opening::Plain,
         };
         let mut connection = Self::new(stream, name, peer, None, opening);
-        connection.writer.owes_answer = matches!(answer, Answer::Owed);
+        connection.writer.owes_answer = answer == Answer::Owed;
         connection
     }
 
@@ -179,7 +180,8 @@ impl Connection {
     }
 
     /// Says that no more is written, after what was. Returns when all that will arrive even if the
-    /// process ends. The connection can still be read from.
+    /// process ends, unless the other end has sent what is not read. The connection can still be
+    /// read from. Without encryption, only a read tells whether the other end has refused it.
     ///
     /// # Errors
     /// If the connection fails before, or the peer closes it without reading to its end.
@@ -300,6 +302,7 @@ impl Read for Reader {
         self.shared.wait_for_answer(&mut self.opening)?;
         let count = match &mut self.opening {
             Opening::Noise(opener) => self.shared.open(opener, to)?,
+            // There is no other after the answer.
             _ => self.shared.read(to)?,
         };
         self.shared.received.fetch_add(count as u64, Ordering::Relaxed);

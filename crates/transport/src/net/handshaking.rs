@@ -18,8 +18,8 @@ use crate::protocol::handshake::{
 };
 use crate::stream::ByteStream;
 
-/// How long it may take until the other end has read that there is no room.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long it may take until the other end has read that it is refused.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The handshake of the end that has connected.
 pub(super) fn initiate(
@@ -64,7 +64,7 @@ pub(super) fn respond(
     has_room: impl FnOnce() -> bool,
     log: impl FnOnce(&Error),
 ) -> Option<Connection> {
-    let steps = Steps::new(&**stream, name, options.handshake_timeout);
+    let mut steps = Steps::new(&**stream, name, options.handshake_timeout);
     let error = match shake_hands(stream, &steps, options, has_room) {
         Ok(connection) => return Some(connection),
         Err(error) => error,
@@ -113,7 +113,7 @@ fn shake_hands(
 /// Tells an end that has connected that there is no room, before its first message is read, and
 /// gives it time to read that.
 pub(super) fn refuse_busy(stream: &dyn ByteStream) {
-    let steps = Steps::new(stream, "", BUSY_TIMEOUT);
+    let mut steps = Steps::new(stream, "", REFUSAL_TIMEOUT);
     if steps.send(Step::Request, &Refusal::Busy.answer()).is_ok() {
         steps.leave();
     }
@@ -197,9 +197,10 @@ impl<'a> Steps<'a> {
 
     /// Gives the other end time to read what it was told. If what that sends were not read, the
     /// system could lose the answer.
-    fn leave(&self) {
+    fn leave(&mut self) {
+        self.deadline = self.deadline.min(Instant::now() + REFUSAL_TIMEOUT);
         if self.stream.finish().is_ok() {
-            while self.read(Step::Request, &mut [0; 512]).is_ok() {}
+            while self.read(Step::Request, &mut [0; 1 << 14]).is_ok() {}
         }
     }
 

@@ -266,6 +266,29 @@ fn a_wrong_key_or_mode_is_told() {
     assert!(matches!(error, Error::NoKey { .. }));
 }
 
+/// Also at an end that reads later, and again.
+#[test]
+fn an_end_without_encryption_reads_why_it_is_refused() {
+    let (_listener, address) = listener(pinned(2, 1));
+    for transport in ["tcp", "mptcp", "sabul", "udp"] {
+        let mut one = connect(&address, &options(transport, Security::Insecure)).unwrap();
+        // Until it is refused.
+        for _ in 0..100 {
+            if one.write_all(&pattern(60_000)).and_then(|()| one.flush()).is_err() {
+                break;
+            }
+        }
+        for _ in 0..2 {
+            let error = one.read(&mut [0]).unwrap_err();
+            let is_plain = matches!(
+                Error::of(&error),
+                Some(Error::Security { source: HandshakeError::Refused(Refusal::Plain), .. })
+            );
+            assert!(is_plain, "{transport}: {error}");
+        }
+    }
+}
+
 #[test]
 fn an_end_that_does_not_answer_is_named_with_the_step() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -318,7 +341,7 @@ fn outsiders_keep_nobody_out() {
     for i in 0..200 {
         let mut stream = TcpStream::connect(&address).unwrap();
         // Some send rubbish, some the beginning of a handshake, some nothing.
-        let sent: &[u8] = [&b"GET / HTTP/1.1\r\n\r\n"[..], b"SNDRTRPT\x01\x01", b""][i % 3];
+        let sent: &[u8] = [&b"GET / HTTP/1.1\r\n\r\n"[..], b"SNDRTRPT\x02\x01", b""][i % 3];
         stream.write_all(sent).unwrap();
         idle.push(stream);
     }

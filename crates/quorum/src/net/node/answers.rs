@@ -1,6 +1,7 @@
 //! What the audit log has of partial signatures for other servers: a line for the first one of each
-//! message to each server, and one each ten minutes for all that follow. A faulty server may ask
-//! for the same again and again, and each line takes room on the disk for ever.
+//! message to each server, and one each ten minutes for all that follow, while the message is one
+//! of the last [`MAX_KNOWN`]. A faulty server may ask for the same again and again, and each line
+//! takes room on the disk for ever.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
