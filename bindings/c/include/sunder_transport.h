@@ -158,8 +158,9 @@ void sunder_message_free(uint8_t *message, size_t size);
  * writes, each in a thread of its own. Both are closed with sunder_connection_close. */
 sunder_connection *sunder_connection_split(sunder_connection *connection);
 
-/* Ends the direction to the peer: it reads all that was written, then the end of the stream. Waits
- * until the peer has acknowledged it. Reading goes on. */
+/* Ends the direction to the peer: it reads all that was written, then the end of the stream. Returns
+ * when all that will arrive even if the process ends, unless the peer has sent what is not read.
+ * Reading goes on. */
 int32_t sunder_connection_finish(sunder_connection *connection);
 
 /* Says that the exchange is complete that sunder_options_set_expected_exchange has announced. What it

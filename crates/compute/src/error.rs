@@ -316,3 +316,22 @@ impl fmt::Display for Reason {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What somebody on the path has changed is also why the connection ends.
+    #[test]
+    fn a_security_error_says_more_than_the_end_of_the_connection() {
+        let phase = Phase::Setup;
+        let changed = || {
+            let error = transport::Error::Changed { peer: "peer".to_owned() };
+            Error::Io { phase, source: Arc::new(error.into()) }
+        };
+        for end in [|| Error::Ended { phase: Phase::Setup }, || Error::Failed] {
+            assert!(end().or(changed()).is_security() && changed().or(end()).is_security());
+        }
+        assert!(!changed().is_vague());
+    }
+}

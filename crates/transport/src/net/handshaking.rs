@@ -192,7 +192,7 @@ impl<'a> Steps<'a> {
     /// there was something to say.
     fn tell(&self, error: &Error) -> bool {
         let Error::Security { source, .. } = error else { return false };
-        source.answer().is_some_and(|answer| self.send(Step::Request, &answer).is_ok())
+        source.refusal_bytes().is_some_and(|told| self.send(Step::Request, &told).is_ok())
     }
 
     /// Gives the other end time to read what it was told. If what that sends were not read, the

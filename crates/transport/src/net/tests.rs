@@ -58,6 +58,8 @@ fn all_arrives_of_a_sender_that_reads_nothing() {
     let insecure = all().map(|transport| (transport, Security::Insecure, Security::Insecure));
     for (transport, server, client) in secure.chain(insecure) {
         let (mut one, mut two) = pair(transport, server, client);
+        // An error rather than a test without an end, if the systems' buffers are too small for it.
+        one.set_timeout(Some(Duration::from_secs(60))).unwrap();
         let data = pattern(400_000);
         let (left, has_left) = mpsc::channel();
         let reader = thread::spawn(move || {
@@ -286,6 +288,24 @@ fn an_end_without_encryption_reads_why_it_is_refused() {
             );
             assert!(is_plain, "{transport}: {error}");
         }
+    }
+}
+
+/// It has sent its first message, so nobody else gets its place.
+#[test]
+fn a_refused_connection_that_stays_is_closed() {
+    let options =
+        Options { handshake_timeout: Duration::from_secs(600), ..Options::new(pinned(2, 1)) };
+    let listener = Listener::bind("127.0.0.1:0", &options).unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr()).unwrap();
+    stream.write_all(b"SNDRTRPT\x02\x00").unwrap();
+    let mut refusal = Vec::new();
+    stream.read_to_end(&mut refusal).unwrap();
+    assert_eq!(refusal, Refusal::Plain.answer());
+    let start = Instant::now();
+    while stream.write_all(&[0]).is_ok() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it is still open");
+        thread::sleep(Duration::from_millis(10));
     }
 }
 

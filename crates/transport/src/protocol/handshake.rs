@@ -67,7 +67,7 @@ pub enum HandshakeError {
     #[error("it has not proven its key")]
     NotProven,
     /// The first record of the end that connects is another one.
-    #[error("its first record was changed on the way, or its first message is a repetition")]
+    #[error("its first record was changed on the way, or its first message was replayed")]
     NotConfirmed,
     /// The end that connects wants no encryption, and this end does.
     #[error("it connects without encryption, which is refused here; give it this end's key")]
@@ -105,7 +105,7 @@ impl HandshakeError {
     }
 
     /// What the other end is sent, so that it knows why the connection ends.
-    pub(crate) fn answer(&self) -> Option<[u8; 2]> {
+    pub(crate) fn refusal_bytes(&self) -> Option<[u8; 2]> {
         let refusal = match self {
             // That end takes it for a record that was changed.
             Self::NotConfirmed => return Some(NO_RECORD),
@@ -455,7 +455,7 @@ pub(crate) mod tests {
         let (_, request) = connect(1, 2);
         let error = answered(2, &request, 3, 9).unwrap_err();
         assert_eq!(error, HandshakeError::Unknown(Box::new(secret(1).public())));
-        assert_eq!(Refusal::parse(error.answer().unwrap()[1]), Ok(Refusal::NotExpected));
+        assert_eq!(Refusal::parse(error.refusal_bytes().unwrap()[1]), Ok(Refusal::NotExpected));
         assert_eq!(Refusal::parse(0), Err(HandshakeError::WrongReply));
     }
 
@@ -483,9 +483,9 @@ pub(crate) mod tests {
             let error = two.confirm(&confirm).unwrap_err();
             assert_eq!(error, HandshakeError::NotConfirmed, "byte {at}");
             // The other end is told.
-            let answer = error.answer().unwrap();
-            one.opener.space()[..answer.len()].copy_from_slice(&answer);
-            one.opener.filled(answer.len());
+            let told = error.refusal_bytes().unwrap();
+            one.opener.space()[..told.len()].copy_from_slice(&told);
+            one.opener.filled(told.len());
             assert!(one.opener.poll().is_err(), "byte {at}");
         }
     }
