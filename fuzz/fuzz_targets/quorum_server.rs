@@ -127,7 +127,7 @@ fn waits(bytes: &[u8]) {
     let public = RsaPublicKey::danger_of_any_size(&[0xff; 128]).expect("a key");
     let mut server = server(1, public, Saved::default());
     for topic in Topic::ALL {
-        server.handle_message(Duration::ZERO, &identity(2).public(), topic, bytes);
+        server.handle_message(Duration::ZERO, &identity(2).public(), topic, bytes, 0);
     }
     assert_eq!(server.status().epoch, None);
 }

@@ -108,7 +108,7 @@ int32_t sunder_options_set_congestion_control(sunder_options *options, const cha
 int32_t sunder_options_set_expected_exchange(sunder_options *options, uint64_t sent,
                                              uint64_t received, uint32_t rounds);
 
-/* How long the transport's set-up may take, and then each step of the handshake: 10,000 ms unless
+/* How long the transport's set-up may take, and then each step of the handshake: 4,500 ms unless
  * set. */
 int32_t sunder_options_set_connect_timeout(sunder_options *options, uint32_t milliseconds);
 

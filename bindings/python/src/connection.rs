@@ -47,7 +47,7 @@ struct Both {
 #[pyfunction]
 #[pyo3(signature = (
     address, *, peer=None, identity=None, transport="auto", insecure=false, exchange=None,
-    timeout=None, connect_timeout=10.0, congestion_control=None, accept_loss=false
+    timeout=None, connect_timeout=4.5, congestion_control=None, accept_loss=false
 ))]
 #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
 pub(crate) fn connect(

@@ -25,9 +25,9 @@ impl Listener {
     #[new]
     #[pyo3(signature = (
         address, *, via=false, identity=None, peers=Vec::new(), insecure=false, timeout=None,
-        connect_timeout=10.0, congestion_control=None
+        connect_timeout=4.5, congestion_control=None
     ), text_signature = "(address, *, via=False, identity=None, peers=(), insecure=False, timeout=None, \
-        connect_timeout=10.0, congestion_control=None)")]
+        connect_timeout=4.5, congestion_control=None)")]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         address: &str,

@@ -70,7 +70,7 @@ class Listener:
         peers: Iterable[str] = (),
         insecure: bool = False,
         timeout: float | None = None,
-        connect_timeout: float = 10.0,
+        connect_timeout: float = 4.5,
         congestion_control: str | None = None,
     ) -> Self: ...
     @property
@@ -98,7 +98,7 @@ def connect(
     insecure: bool = False,
     exchange: tuple[int, int, int] | None = None,
     timeout: float | None = None,
-    connect_timeout: float = 10.0,
+    connect_timeout: float = 4.5,
     congestion_control: str | None = None,
     accept_loss: bool = False,
 ) -> Connection: ...

@@ -336,6 +336,14 @@ impl Links {
         Ok(())
     }
 
+    /// How many bytes wait on a lane to be sent to a server; 0 without a link.
+    pub(super) fn queued(&self, to: &PublicKey, lane: Lane) -> usize {
+        let peers = self.shared.peers();
+        let state = peers.get(&to.to_bytes());
+        let open = state.and_then(|state| state.connection.as_ref());
+        open.map_or(0, |(connection, _)| connection.queued(lane))
+    }
+
     /// How much was sent.
     pub fn sent(&self) -> SentBytes {
         let [log, signing, refresh] =

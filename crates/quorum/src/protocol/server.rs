@@ -225,10 +225,18 @@ impl Server {
         requests.chain(wish).chain(refresh).chain(headers).chain(self.voting_deadline()).min()
     }
 
-    /// Handles a message of another server, which its link has authenticated.
-    pub fn handle_message(&mut self, now: Duration, from: &PublicKey, topic: Topic, bytes: &[u8]) {
+    /// Handles a message of another server, which its link has authenticated. `queued` urgent bytes
+    /// wait to be sent to that server.
+    pub fn handle_message(
+        &mut self,
+        now: Duration,
+        from: &PublicKey,
+        topic: Topic,
+        bytes: &[u8],
+        queued: usize,
+    ) {
         let handled = match topic {
-            Topic::Signing => self.handle_signing(now, from, bytes),
+            Topic::Signing => self.handle_signing(now, from, bytes, queued),
             Topic::Refresh => self.handle_refresh(now, from, bytes),
             Topic::Log => Err(Malformed("the log's messages are not the server's")),
         };

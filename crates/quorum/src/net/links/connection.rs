@@ -142,7 +142,12 @@ impl Connection {
 
     pub(super) fn round_trip_and_queued(&self) -> (Option<Duration>, usize) {
         let link = self.link();
-        (link.round_trip(), link.queued())
+        (link.round_trip(), Lane::ALL.map(|lane| link.queued(lane)).iter().sum())
+    }
+
+    /// How many bytes wait to be sent on a lane.
+    pub(super) fn queued(&self, lane: Lane) -> usize {
+        self.link().queued(lane)
     }
 
     /// Moves bytes until the link ends.

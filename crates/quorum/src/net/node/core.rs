@@ -19,7 +19,7 @@ use super::local::{Command, Registering, Requested};
 use super::status::Shared;
 use super::{LogBefore, LogStart, Network, NodeError, lock};
 use crate::log::{AgreementLog, Committed, Height, LogFailed, SubmitError};
-use crate::net::links::{Inbox, Links, Peer, Topic};
+use crate::net::links::{Inbox, Lane, Links, Peer, Topic};
 use crate::net::store::Store;
 use crate::net::store::audit;
 use crate::protocol::group::Member;
@@ -194,7 +194,8 @@ where
         for _ in 0..MAX_BATCH {
             let now = self.now();
             let Some((topic, message)) = self.incoming.pop(now) else { return Ok(()) };
-            self.server.handle_message(now, message.from(), topic, &message.bytes);
+            let queued = self.links.queued(message.from(), Lane::Urgent);
+            self.server.handle_message(now, message.from(), topic, &message.bytes, queued);
             self.do_outputs()?;
         }
         Ok(())

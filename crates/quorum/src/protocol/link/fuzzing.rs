@@ -116,7 +116,7 @@ pub fn peer(steps: &[Step]) {
             // What it sends to a peer with this window stays bounded.
             assert!(bytes.len() < 300 << 20);
         }
-        assert!(link.queued() <= 16 << 20);
+        assert!(Lane::ALL.map(|lane| link.queued(lane)).iter().sum::<usize>() <= 16 << 20);
     }
 }
 

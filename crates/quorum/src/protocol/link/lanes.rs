@@ -55,7 +55,7 @@ pub enum Lane {
 }
 
 impl Lane {
-    const ALL: [Self; 2] = [Self::Urgent, Self::Bulk];
+    pub(crate) const ALL: [Self; 2] = [Self::Urgent, Self::Bulk];
 
     fn max_len(self) -> usize {
         [MAX_URGENT_LEN, MAX_MESSAGE_LEN][self as usize]
@@ -197,9 +197,9 @@ impl Outgoing {
         Ok(())
     }
 
-    /// How many bytes wait on both lanes.
-    pub(super) fn queued(&self) -> usize {
-        self.lanes.iter().map(|sending| sending.queued).sum()
+    /// How many bytes wait on a lane.
+    pub(super) fn queued(&self, lane: Lane) -> usize {
+        self.lanes[lane as usize].queued
     }
 
     /// Writes the next chunk, if there is one; returns whether the key changes after it.

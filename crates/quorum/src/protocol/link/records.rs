@@ -91,9 +91,9 @@ impl Link {
         self.outgoing.push(topic, lane, bytes)
     }
 
-    /// How many bytes wait to be sent.
-    pub(crate) fn queued(&self) -> usize {
-        self.outgoing.queued()
+    /// How many bytes wait to be sent on a lane.
+    pub(crate) fn queued(&self, lane: Lane) -> usize {
+        self.outgoing.queued(lane)
     }
 
     /// How long the peer took to answer the last ping.

@@ -31,6 +31,10 @@ const MAX_REQUESTS: usize = 32;
 const MAX_WAITING: usize = 8_192;
 const MAX_WAITING_BYTES: usize = 64 << 20;
 
+/// Nothing is computed for a server while more urgent bytes than these wait to be sent to it: half
+/// of the link's queue, and more than all answers to an honest server's requests.
+const MAX_QUEUED: usize = 8 << 20;
+
 /// How long a request waits that an epoch's end has cut short: other servers hear of the end a
 /// little later.
 const EPOCH_DELAY: Duration = Duration::from_millis(250);
@@ -265,6 +269,7 @@ impl Server {
         now: Duration,
         from: &PublicKey,
         bytes: &[u8],
+        queued: usize,
     ) -> Result<(), Malformed> {
         let (kind, number, rest) = parse(bytes)?;
         let Some(epoch) = &self.epoch else { return Ok(()) };
@@ -272,6 +277,8 @@ impl Server {
             return Err(Malformed("not from a server of this epoch"));
         };
         match kind {
+            // It does not read its answers, or asks faster than its network carries them.
+            Kind::Ask if queued > MAX_QUEUED => {}
             Kind::Ask => {
                 let asked = Query::parse(&epoch.group, rest);
                 let asked = asked.ok_or_else(|| not_asked(epoch.header.epoch, rest));

@@ -18,6 +18,7 @@ use crate::protocol::group::{Group, Header, verify_chain};
 use crate::protocol::policy::MessageRefusal;
 use crate::protocol::refresh::{Item, Message, Parameters, Witnesses};
 use crate::protocol::share::ShareRange;
+use crate::protocol::signing::Query;
 use crate::protocol::testing::{group, identity};
 use world::{Node, Number, World};
 
@@ -80,6 +81,34 @@ fn what_is_not_registered_is_not_signed() {
     assert_eq!(world.nodes[&1].replies[&RequestId(7)], policy(MessageRefusal::NotRegistered));
     assert_eq!(world.nodes[&2].replies[&RequestId(8)], Err(SignRefusal::TimedOut));
     assert_eq!(world.nodes[&3].replies[&RequestId(9)], policy(MessageRefusal::Header));
+}
+
+/// Nothing is computed, nor refused, for a server that does not read its answers.
+#[test]
+fn a_backlogged_server_is_not_answered() {
+    let mut world = World::new(1, [], 4);
+    world.run_until(|world| world.have_epoch(1, &[1, 2, 3, 4]));
+    let (now, message) = (world.now, b"message".to_vec());
+    world.server(1).registered(MessageDigest::of(&message));
+    let encoding = Encoding::Pkcs1;
+    let registered = Query { epoch: 1, signers: None, encoding, message }.to_bytes();
+    let other = Query { epoch: 1, signers: None, encoding, message: Vec::new() }.to_bytes();
+    let mut has_effect = |query: &[u8], queued| {
+        while world.poll(1) {}
+        let request = [&[1, 0, 0, 0, 0, 0, 0, 0, 7][..], query].concat();
+        world.server(1).handle_message(
+            now,
+            &identity(2).public(),
+            Topic::Signing,
+            &request,
+            queued,
+        );
+        world.poll(1)
+    };
+    assert!(!has_effect(&registered, (8 << 20) + 1));
+    assert!(!has_effect(&other, (8 << 20) + 1));
+    assert!(has_effect(&registered, 8 << 20));
+    assert!(has_effect(&other, 8 << 20));
 }
 
 /// All servers are asked for more than all can have under way: everything is signed, and nobody
@@ -327,7 +356,7 @@ fn shares_are_given_for_the_voting_key_of_their_epoch_only() {
     ];
     let mut answers = |bytes: &[u8]| {
         let now = world.now;
-        world.server(1).handle_message(now, &public(2), Topic::Refresh, bytes);
+        world.server(1).handle_message(now, &public(2), Topic::Refresh, bytes, 0);
         let mut answers = 0;
         while let Some(output) = world
             .nodes
@@ -387,6 +416,7 @@ fn malformed_messages_change_nothing() {
                         &identity(from).public(),
                         topic,
                         &bytes,
+                        0,
                     );
                 }
             }

@@ -33,7 +33,7 @@ impl World {
     fn tell(&mut self, to: Number, from: Number, start: &Start) {
         let (now, bytes) = (self.now, [&[INVITE][..], &start.to_bytes()].concat());
         let from = identity(from).public();
-        self.server(to).handle_message(now, &from, Topic::Refresh, &bytes);
+        self.server(to).handle_message(now, &from, Topic::Refresh, &bytes, 0);
         while self.poll(to) {}
     }
 

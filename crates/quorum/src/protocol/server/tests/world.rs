@@ -229,7 +229,7 @@ impl World {
                 let (from, to, topic, bytes) = message;
                 let now = self.now;
                 if let Some(server) = &mut self.nodes.get_mut(&to).unwrap().server {
-                    server.handle_message(now, &identity(from).public(), topic, &bytes);
+                    server.handle_message(now, &identity(from).public(), topic, &bytes, 0);
                 }
             }
             if (!has_acted || self.rng.chance(5))
