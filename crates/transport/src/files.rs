@@ -48,6 +48,15 @@ pub enum Event<'a> {
         /// For how long.
         silence: Duration,
     },
+    /// The connection was much slower than its path; another one has taken its place.
+    Slow {
+        /// The transport of the slow connection.
+        transport: &'static str,
+        /// How fast the file arrived on it, in bytes/s.
+        rate: f64,
+        /// The transport of the other connection.
+        by: &'static str,
+    },
     /// The connection has broken; another attempt begins after the pause.
     Broken {
         /// Why.

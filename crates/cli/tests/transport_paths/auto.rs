@@ -75,15 +75,18 @@ pub(crate) fn blocked() {
     let output = sending.wait_with_output().unwrap();
     assert_eq!(transport(&succeeded(&output)), ("tcp", 2));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("nothing has come from the receiver by "), "{said}");
+    // On a busy machine it may have been slow before.
+    let reasons = ["nothing has come from the receiver by ", ": going on by tcp"];
+    assert!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
     assert!(fs::read(pair.path("out/a")).unwrap() == data);
 }
 
-/// An outage of the whole path says nothing of UDP.
+/// An outage of the whole path says nothing of UDP. A busy machine fills this path, too: elsewhere
+/// UDP can be slower than TCP on it.
 pub(crate) fn outage() {
-    let pair = Pair::new(PATH);
+    let pair = Pair::new("rate_mbit = 20, delay_ms = 20, queue_ms = 200");
     let conditions = pair.network.conditions("a", Direction::Forward).unwrap();
-    let data = pattern(12_000_000);
+    let data = pattern(4_000_000);
     let sending = pair.send("a", &data, &[]);
     until("a part has arrived", || pair.received(".a.part") > 500_000);
     pair.cut(true, &conditions);

@@ -9,6 +9,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::emulation::until;
 use crate::{Pair, pattern, start, succeeded};
 
+/// The queue is long: on a busy machine many datagrams arrive at it at a time, and `udp` goes over no
+/// path that loses some.
+const PATH: &str = "rate_mbit = 30, delay_ms = 10, queue_ms = 500";
+
 /// What a break may cost: noticing it, and connecting again.
 const MAX_DELAY: Duration = Duration::from_secs(5);
 
@@ -37,7 +41,7 @@ fn in_the_middle(pair: &Pair, name: &str) {
 
 /// The same command goes on where the one before was stopped.
 pub(crate) fn stopped_sender() {
-    let pair = Pair::new("rate_mbit = 30, delay_ms = 10");
+    let pair = Pair::new(PATH);
     let data = pattern(LEN);
     for transport in transports() {
         for signal in STOPS {
@@ -60,7 +64,7 @@ pub(crate) fn stopped_sender() {
 
 /// A sender goes on by itself when its receiver is started again.
 pub(crate) fn stopped_receiver() {
-    let mut pair = Pair::new("rate_mbit = 30, delay_ms = 10");
+    let mut pair = Pair::new(PATH);
     let data = pattern(LEN);
     for transport in transports() {
         for signal in STOPS {

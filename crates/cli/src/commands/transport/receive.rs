@@ -151,7 +151,7 @@ fn receive(
             }
             shown = shown.max(position);
         }
-        Event::Comparing | Event::Silent { .. } | Event::Broken { .. } => {}
+        Event::Comparing | Event::Silent { .. } | Event::Slow { .. } | Event::Broken { .. } => {}
     });
     drop(progress);
     let received = received?;

@@ -159,6 +159,10 @@ impl Shown {
                 "nothing has come from the receiver by {transport} for {:.1} s: connecting again",
                 silence.as_secs_f64()
             )),
+            Event::Slow { transport, rate, by } => console::note(&format!(
+                "{transport} carries {:.1} Mbit/s only, and its path more: going on by {by}",
+                rate * 8e-6
+            )),
             Event::Broken { error, pause } => {
                 let pause = pause.as_secs_f64();
                 console::warning(&format!("{error}; connecting again in {pause} s"));

@@ -252,7 +252,13 @@ impl Watching<'_> {
                 Preferences { avoids_udp: self.is_udp, has_short_segments: self.is_silent };
             match successor.poll(preferences) {
                 None => {}
-                Some(Ok(connection)) => return Some(connection),
+                Some(Ok(connection)) => {
+                    if !self.is_silent {
+                        let (transport, rate) = (self.transport, self.rate());
+                        observe(Event::Slow { transport, rate, by: connection.transport() });
+                    }
+                    return Some(connection);
+                }
                 Some(Err(error)) => {
                     let pause = successor.note_failure();
                     observe(Event::Broken { error: &SendError::Connect(error), pause });
