@@ -1,4 +1,4 @@
-//! The protocol of Goldreich, Micali and Wigderson, for two parties that follow it (paper 004,
+//! The protocol of Goldreich, Micali and Wigderson, for two parties that follow it (Transputation,
 //! appendix A.3 and table 5): each wire's value is the sum of a share of each party.
 //!
 //! Shares of a linear gate's output are computed by each party alone. An AND takes a triple and an

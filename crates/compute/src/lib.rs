@@ -1,5 +1,5 @@
-//! Two-party computation over any connection: Yao's protocol (paper 004, 3 and appendix A), and to
-//! compare, that of Goldreich, Micali and Wigderson (GMW; A.3 and table 5).
+//! Two-party computation over any connection: Yao's protocol (Transputation, 3 and appendix A), and
+//! to compare, that of Goldreich, Micali and Wigderson (GMW; A.3 and table 5).
 //!
 //! **Security is semi-honest.** A party that follows the protocol learns the output and nothing
 //! else about the other's input. One that does not can learn the other's input, or make the output

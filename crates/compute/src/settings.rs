@@ -18,7 +18,7 @@ pub enum Protocol {
     /// circuit.
     #[default]
     Yao = 0,
-    /// That of Goldreich, Micali and Wigderson (paper 004, A.3): both parties hold shares of
+    /// That of Goldreich, Micali and Wigderson (Transputation, A.3): both parties hold shares of
     /// each wire. A few bits for each AND beside its transfers, and an exchange for each level of
     /// ANDs.
     Gmw = 1,

@@ -1,4 +1,4 @@
-//! The directory: the addresses of a peer (paper 001, III-C, "Channel Identification").
+//! The directory: the addresses of a peer (MICSS, III-C, "Channel Identification").
 //!
 //! A client that takes a connection knows one address of the peer. The others, one for each
 //! channel, are in the configuration or in a local database ([`store`]). The database gets them

@@ -1,4 +1,4 @@
-//! Emulated links as channels of the model (000, IV).
+//! Emulated links as channels of the model (ReMICSS, IV).
 
 use model::{ChannelModel, ChannelSet, Loss, Objective, PlanRequest, Requirements, Risk};
 

@@ -1,7 +1,7 @@
 //! MICSS: a TCP stream over n channels, of which any n - 1 together learn nothing.
 //!
 //! A stream is cut into records, each record is shared by XOR byte for byte, and share `i` goes to
-//! channel `i`. The bytes are in `docs/protocols/micss.md`; the paper is 001, III-D and III-E.
+//! channel `i`. The bytes are in `docs/protocols/micss.md`; the paper is MICSS, III-D and III-E.
 //!
 //! A [`Client`](client::Client) listens where its [`ClientConfig`](config::ClientConfig) says, and
 //! carries every connection over its channels to a [`Server`](server::Server), which connects to

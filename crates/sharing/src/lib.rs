@@ -29,7 +29,7 @@
 //!   when there are more than `k`.
 //! - No branch and no memory address depends on a secret; only lengths do, which are public.
 //!
-//! Implements the schemes of paper 001, III-E (XOR) and paper 000, III-A (k-of-m).
+//! Implements the schemes of the MICSS paper, III-E (XOR) and the ReMICSS paper, III-A (k-of-m).
 
 mod combination;
 pub mod field;

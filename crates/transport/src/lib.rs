@@ -4,7 +4,7 @@
 //! [`Write`](std::io::Write), whatever carries it; [`names`] has the transports. Both ends prove
 //! their keys, and all that they send is encrypted, unless the options say that it is not. What the
 //! ends send each other is specified in `docs/protocols/transport.md`. The transports and the
-//! choice among them are those of paper 004, 4 and 5.
+//! choice among them are those of the Transputation paper, 4 and 5.
 //!
 //! ```
 //! use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! Messages on top of a connection (paper 004, 5: packets of any size; ten that are sent are ten
-//! that are received).
+//! Messages on top of a connection (Transputation, 5: packets of any size; ten that are sent are
+//! ten that are received).
 
 use std::io::{self, ErrorKind, Read, Write};
 

@@ -1,4 +1,4 @@
-//! How much may be sent at once into a buffer (paper 004, 4.2).
+//! How much may be sent at once into a buffer (Transputation, 4.2).
 
 /// The most bytes that may be sent in one window: L = B / (1 - `R_arrival` / `R_read`).
 ///

@@ -79,8 +79,9 @@ const SERVER: &[Key] = &[
     key("", "max_memory_mib", "512"),
 ];
 
-/// The default port of intercepted connections. Paper 001 has 6522 (III-B). But any user of the
-/// host can listen on that port while the client does not run, and then the client cannot start.
+/// The default port of intercepted connections. The MICSS paper has 6522 (III-B). But any user of
+/// the host can listen on that port while the client does not run, and then the client cannot
+/// start.
 const INTERCEPT_PORT: u16 = 522;
 
 impl ClientConfig {

@@ -1,4 +1,4 @@
-//! Connections of applications to other hosts that the kernel hands to the client (paper 001,
+//! Connections of applications to other hosts that the kernel hands to the client (MICSS,
 //! III-B): those of this host and, if configured, those that arrive on given interfaces.
 //!
 //! The rules (`rules.rs`) are one nftables table of the client, without routes or routing rules.

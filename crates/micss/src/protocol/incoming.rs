@@ -2,7 +2,7 @@
 //!
 //! The next channel to read decides how far channels can drift apart. It is the one furthest
 //! behind, and none may be further ahead than the buffer of one record, so a fast channel's bytes
-//! wait in the network, and TCP's flow control slows it down to the slowest (paper 001, III-E).
+//! wait in the network, and TCP's flow control slows it down to the slowest (MICSS, III-E).
 //!
 //! If fewer shares are needed than there are channels, channels may be lost: those that end or
 //! break, those whose shares do not arrive while the others' have, and those that carry changed

@@ -1,4 +1,4 @@
-//! Predictions of the channel model for a tunnel over a trial's links (000, IV).
+//! Predictions of the channel model for a tunnel over a trial's links (ReMICSS, IV).
 
 use model::{Objective, Plan, PlanRequest, Requirements};
 
@@ -6,8 +6,8 @@ use super::sweep::Combination;
 use crate::channel_model::{at_full_rate, channels};
 use crate::trial::Trial;
 
-/// The maximum payload rate of a tunnel over all links at the swept or set `mu`: `R_C`. As in 000,
-/// VI-A, a channel's rate is that of datagrams over it alone.
+/// The maximum payload rate of a tunnel over all links at the swept or set `mu`: `R_C`. As in
+/// ReMICSS, VI-A, a channel's rate is that of datagrams over it alone.
 pub(crate) fn rate(trial: &Trial, combination: &Combination) -> Option<f64> {
     channels(trial.links.values())?.best_rate(combination.number("mu")?)
 }

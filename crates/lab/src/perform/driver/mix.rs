@@ -1,4 +1,4 @@
-//! Mix-in-place (paper 002): `millionaires` compares oblivious transfers, `sizes` counts what the
+//! Mix-in-place (MIPNet): `millionaires` compares oblivious transfers, `sizes` counts what the
 //! engines compute, `exchange` measures the exchange of one member over a link, and `delivery`
 //! whole groups whose proxy is a process of its own.
 

@@ -1,4 +1,4 @@
-//! A client's wait for the confirms (paper 001, III-D, step 5).
+//! A client's wait for the confirms (MICSS, III-D, step 5).
 
 use std::time::Duration;
 

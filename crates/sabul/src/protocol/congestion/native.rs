@@ -1,5 +1,5 @@
-//! UDT's own congestion control (Gu and Grossman 2007, section 3; paper 004, B.2), with its faults
-//! in UDT4 mended.
+//! UDT's own congestion control (Gu and Grossman 2007, section 3; the Transputation paper, B.2),
+//! with its faults in UDT4 mended.
 //!
 //! Each 10 ms without congestion the rate grows by a step that depends on the rate that is left
 //! on the path, and not on the round-trip time. Congestion lowers the rate by a ninth, at most
